@@ -15,32 +15,32 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// ahead calls a function before a statement with a text is sent.
-type ahead struct {
+// tracer calls a function before a statement that contains a text is sent.
+type tracer struct {
 	text string
 	do   func()
 }
 
-func (a ahead) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+func (a tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(data.SQL, a.text) {
 		a.do()
 	}
 	return ctx
 }
 
-func (ahead) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A claim is rolled back, and another worker takes the diff before the first one can do
-// anything about its own claim.
-func TestAClaimThatFailedEndsNoOthersClaim(t *testing.T) {
+// If the transaction of a claim fails, the worker does not end the claim that another
+// worker has taken in the meantime.
+func TestFailedClaimLeavesOtherClaim(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]func(t *testing.T, b *bundle) (undo func()){
-		"at the look": func(t *testing.T, b *bundle) func() {
+		"lock timeout": func(t *testing.T, b *bundle) func() {
 			b.engine.Limits.Lock = 100 * time.Millisecond
 			tx := pgtest.Begin(t, b.Pool(), "SELECT FROM merge_request_diffs FOR UPDATE")
 			return func() { require.NoError(t, tx.Rollback(t.Context())) }
 		},
-		"at the commit": func(_ *testing.T, b *bundle) func() {
+		"failed commit": func(_ *testing.T, b *bundle) func() {
 			b.Exec(`
 				CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
 				CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON sexton.external_diffs DEFERRABLE INITIALLY DEFERRED
@@ -51,13 +51,13 @@ func TestAClaimThatFailedEndsNoOthersClaim(t *testing.T) {
 		b := inFolder(t)
 		b.add(1, threeFiles()...)
 		undo, done := fail(t, b), make(chan error, 1)
-		claim, goOn := b.stopsClaimed(t, done)
+		claim, finish := b.pausedMove(t, done)
 		other := sync.OnceFunc(func() {
 			undo()
 			claim()
 		})
 		settings := b.Connected.Pool.Config()
-		settings.ConnConfig.Tracer = ahead{"-- name: DiffRelease", other}
+		settings.ConnConfig.Tracer = tracer{"-- name: DiffRelease", other}
 		b.engine.DB.Pool = pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 		t.Cleanup(b.engine.DB.Pool.Close)
 		_, err := b.engine.Move(t.Context(), 1)
@@ -65,18 +65,19 @@ func TestAClaimThatFailedEndsNoOthersClaim(t *testing.T) {
 		other()
 		require.Equal(t, [][]string{{"other"}},
 			b.Rows("SELECT holder FROM sexton.external_diffs WHERE busy_until > now()"))
-		goOn()
+		finish()
 		require.NoError(t, <-done)
 		require.Equal(t, "t", b.stored(1)[0][0])
 	})
 }
 
-// stopsClaimed returns a function that has another worker move diff 1 up to its claim,
-// and one that lets it go on to the end, which done tells.
-func (b *bundle) stopsClaimed(t *testing.T, done chan<- error) (claim, goOn func()) {
+// pausedMove returns two functions. claim starts to move diff 1 in another worker and
+// returns when that worker has the claim. finish lets the move end, and done receives its
+// error.
+func (b *bundle) pausedMove(t *testing.T, done chan<- error) (claim, finish func()) {
 	other, claimed, end := b.newEngine(t, "other"), make(chan struct{}), make(chan struct{})
-	goOn = sync.OnceFunc(func() { close(end) })
-	t.Cleanup(goOn)
+	finish = sync.OnceFunc(func() { close(end) })
+	t.Cleanup(finish)
 	other.Reached = func(p extdiff.Point) {
 		if p == extdiff.PointClaimed {
 			close(claimed)
@@ -89,15 +90,15 @@ func (b *bundle) stopsClaimed(t *testing.T, done chan<- error) (claim, goOn func
 			done <- err
 		}()
 		<-claimed
-	}, goOn
+	}, finish
 }
 
-// The last transaction has locked the claim, which cannot be renewed meanwhile: it may
-// take longer than the claim lasts.
-func TestTheLastTransactionMayOutlastTheClaim(t *testing.T) {
+// The last transaction locks the claim, so the claim cannot be renewed. The transaction
+// may take longer than the claim.
+func TestLastTransactionMayOutlastClaim(t *testing.T) {
 	t.Parallel()
-	over := func(t *testing.T, b *bundle) {
-		b.waitFor(t, "the claim's time to be over",
+	awaitExpiry := func(t *testing.T, b *bundle) {
+		b.waitFor(t, "the claim to expire",
 			"EXISTS (SELECT FROM sexton.external_diffs WHERE busy_until < clock_timestamp())")
 	}
 	pgtest.Each(t, map[string]func(t *testing.T, b *bundle) error{
@@ -112,19 +113,19 @@ func TestTheLastTransactionMayOutlastTheClaim(t *testing.T) {
 				_, err := b.engine.Restore(t.Context(), 1)
 				done <- err
 			}()
-			over(t, b)
+			awaitExpiry(t, b)
 			require.NoError(t, locked.Rollback(t.Context()))
 			return <-done
 		},
 	}, func(t *testing.T, _ string, work func(t *testing.T, b *bundle) error) {
 		b := inFolder(t)
-		b.moved(t, 1, threeFiles()...)
+		b.addMoved(t, 1, threeFiles()...)
 		b.add(2, threeFiles()...)
 		before := b.texts(t, 1)
 		b.engine.TTL, b.engine.Limits.Lock = 4*time.Second, time.Minute
 		b.engine.Reached = func(point extdiff.Point) {
 			if point == extdiff.PointSwitched {
-				over(t, b)
+				awaitExpiry(t, b)
 			}
 		}
 		require.NoError(t, work(t, b))

@@ -18,7 +18,7 @@ import (
 
 const key1 = "merge_request_diffs/mr-7/diff-1"
 
-func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
+func TestMoveWritesTextsInTreeOrder(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		b.add(1,
@@ -49,16 +49,16 @@ func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
 		require.Equal(t, [][]string{{"1", "15", "NULL", "NULL", "f"}},
 			b.Rows("SELECT diff_id, size, busy_until, skip_reason, kept FROM sexton.external_diffs WHERE octet_length(sha256) = 32"))
 		require.Equal(t, before, b.texts(t, 1))
-		require.Empty(t, b.verified(t, 0))
+		require.Empty(t, b.findings(t, 0))
 		require.Equal(t, [][]string{{"4", "a.txt", store, key1, "11", "2", "f"}},
 			b.Rows("SELECT * FROM sexton.external_diff_layout(1) WHERE path = 'a.txt'"))
 
-		require.Equal(t, extdiff.External, b.move(t, 1).Skipped, "the second time there is nothing to do")
+		require.Equal(t, extdiff.External, b.move(t, 1).Skipped, "a second move changes nothing")
 		require.Equal(t, before, b.texts(t, 1))
 	})
 }
 
-func TestWhatIsMarkedAsBase64AndIsNoneIsReadAsItIs(t *testing.T) {
+func TestInvalidBase64IsReadUnchanged(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	texts := map[string]string{"aGVsbG8=": "hello", "": ""}
@@ -109,12 +109,13 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 	b.Exec("UPDATE merge_request_diffs SET files_count = 1 WHERE id = 2")
 	require.Empty(t, b.move(t, 2).Skipped)
 	require.Equal(t, [][]string{{"NULL"}}, b.Rows("SELECT skip_reason FROM sexton.external_diffs WHERE diff_id = 2"),
-		"the reason goes with the obstacle")
+		"the reason is removed when the diff is moved")
 }
 
-// The columns for offset and size have four bytes. Nobody has two gigabytes to spare for
-// a test, so the database is told a length that is not true.
-func TestMoveRefusesWhatTheColumnsCannotHold(t *testing.T) {
+// The columns for offset and size have four bytes. The test replaces octet_length by a
+// function that returns 1 GiB for each text, because two gigabytes of texts would be too
+// large for a test.
+func TestMoveSkipsTooLargeDiff(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
@@ -145,7 +146,7 @@ func TestOutdatedRule(t *testing.T) {
 	metrics := func(assignments string) { b.Exec("UPDATE merge_request_metrics SET " + assignments) }
 	require.Empty(t, due(), "without a latest version none is outdated")
 	state("latest_merge_request_diff_id = 2")
-	require.Empty(t, due(), "one that is newer than the latest is not outdated, and neither is the merge's own")
+	require.Empty(t, due(), "neither a newer version than the latest nor the diff of the merge is outdated")
 	state("latest_merge_request_diff_id = 3")
 	require.Equal(t, []int64{2}, due())
 	state("state_id = 3")
@@ -154,7 +155,7 @@ func TestOutdatedRule(t *testing.T) {
 	metrics("merged_at = (now() AT TIME ZONE 'UTC') - interval '7 days 1 minute'")
 	require.Equal(t, []int64{1, 2, 3}, due())
 	state("state_id = 2")
-	require.Equal(t, []int64{2}, due(), "closed is another date")
+	require.Equal(t, []int64{2}, due(), "a closed merge request has another date")
 	metrics("latest_closed_at = now() - interval '7 days 1 minute'")
 	require.Equal(t, []int64{1, 2, 3}, due())
 	state("state_id = 1")
@@ -163,9 +164,9 @@ func TestOutdatedRule(t *testing.T) {
 	require.Empty(t, b.move(t, 2).Skipped)
 }
 
-// The time of an outdated diff is that of the rule's first reason, and not before
-// external diffs came into the database.
-func TestOutdatedDiffsAreDueSince(t *testing.T) {
+// DueSince returns the time at which the first reason of the rule applied, and no time
+// before external diffs were installed.
+func TestDueSinceOfOutdatedDiffs(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.engine.Rule = extdiff.Outdated
@@ -177,16 +178,15 @@ func TestOutdatedDiffsAreDueSince(t *testing.T) {
 		b.Exec("UPDATE merge_requests SET " + assignments)
 		return pgtest.Must(b.engine.DueSince(t.Context(), 1))(t).UTC().Format(time.DateTime)
 	}
-	require.Equal(t, "2020-01-01 00:00:00", since("state_id = 1"), "with no reason yet it is the installation's")
-	require.Equal(t, "2020-02-02 10:00:00", since("latest_merge_request_diff_id = 2"), "a newer version has come")
-	require.Equal(t, "2020-01-27 10:00:00", since("state_id = 3"), "merged a week before is earlier")
-	require.Equal(t, "2020-02-02 10:00:00", since("state_id = 2"), "closed is another date, and later")
+	require.Equal(t, "2020-01-01 00:00:00", since("state_id = 1"), "without a reason, the result is the time of the installation")
+	require.Equal(t, "2020-02-02 10:00:00", since("latest_merge_request_diff_id = 2"), "a newer version exists")
+	require.Equal(t, "2020-01-27 10:00:00", since("state_id = 3"), "the merge is the earlier reason")
+	require.Equal(t, "2020-02-02 10:00:00", since("state_id = 2"), "the newer version is earlier than the close")
 	b.Exec("UPDATE sexton.external_diff_installation SET created_at = '2020-02-20Z'")
 	require.Equal(t, "2020-02-20 00:00:00", since("state_id = 3"), "nothing was due before the installation")
 }
 
-// due tells what the scheduler thinks of a diff, and sees to it that the mover thinks the
-// same.
+// due reports whether the scheduler considers a diff as due.
 func (b *bundle) due(t *testing.T, id int64) bool {
 	b.Exec("DELETE FROM sexton.external_diff_cursors")
 	_, ids := b.schedule(t, b.engine.Rule, 100)
@@ -197,7 +197,7 @@ func (b *bundle) due(t *testing.T, id int64) bool {
 	return due
 }
 
-func TestMoveNoticesRowsThatChangeMeanwhile(t *testing.T) {
+func TestMoveRetriesIfRowsChange(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("first\n")})
@@ -224,7 +224,7 @@ func TestMoveNoticesRowsThatChangeMeanwhile(t *testing.T) {
 	require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(2))
 }
 
-func TestMoveLeavesADiffThatIsDeletedMeanwhile(t *testing.T) {
+func TestMoveOfDeletedDiffQueuesObject(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("first\n")})
@@ -241,13 +241,13 @@ func TestMoveLeavesADiffThatIsDeletedMeanwhile(t *testing.T) {
 		b.Rows("SELECT diff_id FROM sexton.external_diffs UNION ALL SELECT diff_id FROM sexton.external_diff_removals"))
 }
 
-func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
+func TestMoveRefusesDifferingObject(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(onePart)})
 	b.engine.Reached = func(p extdiff.Point) {
 		if p == extdiff.PointUploaded {
-			b.spoil(t, key1, "@@ -1 +1 @@\n-old\n+NEW\n")
+			b.overwrite(t, key1, "@@ -1 +1 @@\n-old\n+NEW\n")
 		}
 	}
 	_, err := b.engine.Move(t.Context(), 1)
@@ -259,7 +259,7 @@ func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
 	require.Equal(t, onePart, b.object(t, key1))
 }
 
-func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
+func TestManyFilesAreMovedInOneTransaction(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	const files = 5000
@@ -275,12 +275,12 @@ func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
 	require.Equal(t, before, b.texts(t, 1))
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database,
 		"SELECT count(DISTINCT xmin::text) FROM merge_request_diff_files"))
-	require.Empty(t, b.verified(t, time.Hour))
+	require.Empty(t, b.findings(t, time.Hour))
 }
 
-// The server has committed the claim, and its answer gets lost: the diff does not wait
-// for that claim's end.
-func TestALostAnswerLeavesNoClaim(t *testing.T) {
+// If the answer to the COMMIT of a claim is lost, the worker releases the claim, and the
+// next move does not wait for its end.
+func TestLostAnswerLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(onePart)})

@@ -97,8 +97,8 @@ func (o *Owner) check(ctx context.Context) error {
 	return o.recordStore(ctx)
 }
 
-// ownMarker returns the marker of this database. known reports whether the database has seen
-// its marker in the store before.
+// ownMarker returns the marker of this database. known reports whether the database has
+// seen its marker in the store before.
 func (o *Owner) ownMarker(ctx context.Context) (ours Marker, known bool, err error) {
 	row, err := o.DB.Queries().StoreSelf(ctx, o.Store.Identity())
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -21,7 +21,8 @@ import (
 	"sexton/internal/s3test"
 )
 
-// paths are few and alike, so that folders stand beside files of nearly the same name.
+// paths generates short paths with few characters, so that folders often have nearly the
+// same names as files.
 func paths() *rapid.Generator[string] {
 	part := rapid.StringMatching(`[a-cA-C.\-ä]{1,3}`)
 	return rapid.Custom(func(t *rapid.T) string {
@@ -39,7 +40,7 @@ func files() *rapid.Generator[[]file] {
 			f.binary = true
 			f.text = new(base64.StdEncoding.EncodeToString(rapid.SliceOfN(rapid.Byte(), 0, 50).Draw(t, "bytes")))
 		case 2:
-			f.binary = true // Some applications mark what is no base64.
+			f.binary = true // Some applications mark texts as binary that are not base64.
 			f.text = new(rapid.StringMatching(`[ -~ä€😀]{0,40}`).Draw(t, "text"))
 		case 3:
 			f.text = new(strings.Repeat(rapid.StringMatching(`[+-][ -~ä€😀]{1,40}\n`).Draw(t, "line"),
@@ -52,7 +53,8 @@ func files() *rapid.Generator[[]file] {
 	return rapid.SliceOfNDistinct(one, 1, 8, func(f file) string { return f.path })
 }
 
-// before is the order of the tree, once more: folders come before the files beside them.
+// before reports whether the path a comes before b in the order of the tree: folders come
+// before the files of the same folder. It is a second implementation of layout.sql.
 func before(a, b string) bool {
 	for {
 		x, restA, folderA := strings.Cut(a, "/")
@@ -69,7 +71,7 @@ func before(a, b string) bool {
 	}
 }
 
-func TestAnyDiffComesBackAsItWas(t *testing.T) {
+func TestRandomDiffsAreRestoredUnchanged(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		id := int64(0)
@@ -94,7 +96,7 @@ func TestAnyDiffComesBackAsItWas(t *testing.T) {
 						if f.text != nil {
 							raw = *f.text
 						}
-						require.Equal(rt, raw, row[6], "the text as it was stored, of %q", f.path)
+						require.Equal(rt, raw, row[6], "stored text of %q", f.path)
 					}
 				}
 			}
@@ -103,10 +105,11 @@ func TestAnyDiffComesBackAsItWas(t *testing.T) {
 	})
 }
 
-// A database without an encoding holds texts that are no UTF-8.
-func TestTextsThatAreNoUTF8BecomeBase64(t *testing.T) {
+// A database with the encoding SQL_ASCII may contain texts that are not UTF-8. They are
+// moved as base64.
+func TestInvalidUTF8IsMovedAsBase64(t *testing.T) {
 	t.Parallel()
-	b := over(t, dbtest.ReferenceIn(t, "SQL_ASCII"), "file://"+t.TempDir())
+	b := onDatabase(t, dbtest.ReferenceIn(t, "SQL_ASCII"), "file://"+t.TempDir())
 	b.add(1, file{path: "a", text: new("plain ")}, file{path: "b", text: new("ä")}, file{path: "c", text: new("x")})
 	b.Exec(`UPDATE merge_request_diff_files SET diff = convert_from(decode('2bff0afe', 'hex'), 'SQL_ASCII') WHERE old_path = 'c'`)
 	want := map[string]string{"a": "plain ", "b": "ä", "c": "+\xff\n\xfe"}
@@ -120,16 +123,16 @@ func TestTextsThatAreNoUTF8BecomeBase64(t *testing.T) {
 	require.Equal(t, want, b.texts(t, 1))
 }
 
-func TestABigDiffMovesWithLittleMemory(t *testing.T) { //nolint:paralleltest // it looks at the memory of the whole process
+func TestLargeDiffNeedsLittleMemory(t *testing.T) { //nolint:paralleltest // It measures the memory of the whole process.
 	const size = 32 << 20
-	// What counts is what the work holds on to, not how lazy the collector may be.
+	// Frequent collections keep garbage out of the measured heap.
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
 	stores := map[string]string{"folder": "file://" + t.TempDir(), "s3": s3test.New(t, s3test.Options{}).URL("diffs")}
 	for name, address := range pgtest.Few(t, stores, "s3") {
 		t.Run(name, func(t *testing.T) {
 			b := onStore(t, address)
 			b.add(1, file{path: "a"}, file{path: "b", text: new(onePart)})
-			// To compress it would take longer than to move it.
+			// Compressing the text would take longer than moving it.
 			b.Exec("ALTER TABLE merge_request_diff_files ALTER diff SET STORAGE EXTERNAL")
 			b.Exec(`UPDATE merge_request_diff_files SET diff = repeat((SELECT string_agg(md5(n::text), '') FROM generate_series(1, 32768) AS n), $1)
 				WHERE old_path = 'a'`, size>>20)
@@ -141,13 +144,14 @@ func TestABigDiffMovesWithLittleMemory(t *testing.T) { //nolint:paralleltest // 
 			peak = watchHeap(t, func() {
 				pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 			})
-			t.Logf("%d MiB of memory to bring them back", peak>>20)
-			require.Less(t, peak, uint64(size/2), "bytes of memory while %d were brought back", size)
+			t.Logf("%d MiB of memory to restore them", peak>>20)
+			require.Less(t, peak, uint64(size/2), "bytes of memory while %d were restored", size)
 		})
 	}
 }
 
-// watchHeap returns by how much the heap grew while something was done, garbage included.
+// watchHeap calls do, and returns by how many bytes the heap grew at most, including
+// garbage.
 func watchHeap(t *testing.T, do func()) uint64 {
 	runtime.GC()
 	var stats runtime.MemStats
@@ -173,9 +177,9 @@ func watchHeap(t *testing.T, do func()) uint64 {
 	return peak.Load() - min(begin, peak.Load())
 }
 
-// Whatever the network does to single requests, a diff is readable all the time, and
-// moved in the end.
-func TestABadNetworkLosesNothing(t *testing.T) {
+// If single requests to the store fail, the diff is readable after each failure, and the
+// next attempt moves it.
+func TestFailedRequestsLoseNoText(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
@@ -188,7 +192,7 @@ func TestABadNetworkLosesNothing(t *testing.T) {
 			requests := 0
 			gateway.Proxy.Fail(func(string) s3test.Fault {
 				requests++
-				// One fault, and the client's own second attempt meets the next one.
+				// Two requests in a row fail, so the client's own retry fails, too.
 				if requests == at+1 || requests == at+2 {
 					return fault
 				}
@@ -206,12 +210,12 @@ func TestABadNetworkLosesNothing(t *testing.T) {
 			require.Equal(t, want, b.texts(t, id), "fault %d at request %d", fault, at)
 		}
 	}
-	require.Empty(t, b.verified(t, 0))
+	require.Empty(t, b.findings(t, 0))
 	require.Empty(t,
 		b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL OR skip_reason IS NOT NULL"))
 }
 
-func TestAFullStoreLosesNothing(t *testing.T) {
+func TestFullStoreLosesNoText(t *testing.T) {
 	t.Parallel()
 	b := onStore(t, s3test.New(t, s3test.Options{DiskBytes: 3 << 20}).URL("diffs"))
 	b.add(1, file{path: "a"})
@@ -223,28 +227,28 @@ func TestAFullStoreLosesNothing(t *testing.T) {
 	require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(1))
 	require.Empty(t, b.keys(t))
 	b.add(2, threeFiles()...)
-	require.Empty(t, b.move(t, 2).Skipped, "there is room for a small one")
+	require.Empty(t, b.move(t, 2).Skipped, "a small object still fits")
 }
 
-// A statement that the pooler or an operator ends in the middle of the upload is nothing
-// but a failed attempt.
-func TestALostConnectionLosesNothing(t *testing.T) {
+// If the server ends the session during an upload or before the COMMIT, the attempt
+// fails, and the diff is unchanged.
+func TestLostSessionLosesNoText(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		// More than a connection holds: the server is not through with it when the first
-		// piece comes.
+		// The texts are larger than the buffers of the connection, so the server still
+		// sends rows when the first piece arrives.
 		b.add(1, append(threeFiles(), file{path: "d", text: new(strings.Repeat("d\n", 8<<20))})...)
 		want := b.texts(t, 1)
 		for _, point := range []extdiff.Point{extdiff.PointReading, extdiff.PointSwitched} {
 			b.engine.Reached = func(p extdiff.Point) {
-				if p == point { // Each time: what fails with other diffs goes once more, alone.
+				if p == point { // The session is terminated at each try, because Move retries.
 					b.Terminate("xact_start IS NOT NULL")
 				}
 			}
 			_, err := b.engine.Move(t.Context(), 1)
 			require.Error(t, err)
 			_, is := asOutage(err)
-			require.False(t, is, "the store is not to blame: %v", err)
+			require.False(t, is, "not an outage of the store: %v", err)
 			require.Equal(t, want, b.texts(t, 1))
 		}
 		b.engine.Reached = nil

@@ -125,10 +125,10 @@ func (e *Engine) deferRemoval(ctx context.Context, d removal, cause error) error
 	})
 }
 
-// deleteObject deletes an object under the claim of the diff in its key, unless a row refers
-// to the object. It checks the row of that diff and the row of the diff for which the
-// object was queued, because an application may have given a diff the object of another
-// one. It reports whether the object is deleted.
+// deleteObject deletes an object under the claim of the diff in its key, unless a row
+// refers to the object. It checks the row of that diff and the row of the diff for which
+// the object was queued, because an application may have given a diff the object of
+// another one. It reports whether the object is deleted.
 func (e *Engine) deleteObject(ctx context.Context, d removal) (deleted bool, err error) {
 	if d.store != nil {
 		if err := inStore(e.Store, d.key, *d.store); err != nil {

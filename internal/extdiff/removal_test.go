@@ -15,7 +15,7 @@ import (
 	"sexton/internal/s3test"
 )
 
-func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
+func TestObjectsOfDeletedDiffsAreRemoved(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		for id := int64(1); id <= 3; id++ {
@@ -28,7 +28,7 @@ func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
 		b.Exec("DELETE FROM merge_request_diffs WHERE id IN (1, 3)")
 		require.True(t, b.isDue(t, extdiff.Always))
 		require.Equal(t, [][]string{{"1", key1}}, b.Rows("SELECT diff_id, key FROM sexton.external_diff_removals"))
-		// By a cascade.
+		// The foreign key of the merge request deletes diff 2.
 		b.Exec("DELETE FROM merge_requests")
 		removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 		require.Equal(t, extdiff.Removed{Objects: 2}, removed)
@@ -45,18 +45,19 @@ func (b *bundle) removalDue(t *testing.T) bool {
 	return pgtest.Scalar[bool](t, b.Database, dbtest.Names().Render("SELECT "+extdiff.RemovalDueSQL))
 }
 
-func TestRemovalSparesWhatIsInUse(t *testing.T) {
+func TestRemovalKeepsUsedObject(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.moved(t, 1, file{path: "a", text: new(onePart)})
+	b.addMoved(t, 1, file{path: "a", text: new(onePart)})
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 1)", key1)
 	require.Equal(t, extdiff.Removed{Spared: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Equal(t, onePart, b.object(t, key1))
-	require.Empty(t, b.verified(t, 0))
+	require.Empty(t, b.findings(t, 0))
 }
 
-// An application may name any object, and another diff's stays.
-func TestRemovalSparesTheObjectOfAnotherDiff(t *testing.T) {
+// An application may give a diff the object of another diff. If the first one is deleted,
+// the object is kept.
+func TestRemovalKeepsObjectOfAnotherDiff(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(onePart)})
@@ -69,7 +70,7 @@ func TestRemovalSparesTheObjectOfAnotherDiff(t *testing.T) {
 	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
 }
 
-func TestRemovalWaitsForTheStore(t *testing.T) {
+func TestRemovalIsDeferredDuringOutage(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
@@ -82,7 +83,7 @@ func TestRemovalWaitsForTheStore(t *testing.T) {
 	removed, err := b.engine.Remove(t.Context(), 10)
 	var outage *blobstore.OutageError
 	require.ErrorAs(t, err, &outage)
-	require.Equal(t, extdiff.Removed{Failed: 1}, removed, "one is enough to know")
+	require.Equal(t, extdiff.Removed{Failed: 1}, removed, "the run ends after the first outage")
 	require.Equal(t, [][]string{{"0", "NULL", "f"}, {"1", "t", "t"}}, b.Rows(`
 		SELECT attempts, last_error LIKE '%not available: %503%', not_before > now() FROM sexton.external_diff_removals ORDER BY attempts`))
 	gateway.Proxy.Fail(nil)
@@ -91,7 +92,7 @@ func TestRemovalWaitsForTheStore(t *testing.T) {
 	require.Equal(t, extdiff.Removed{Objects: 2}, removed)
 }
 
-func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
+func TestRemovalLeavesOtherStores(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 2)", key1)
@@ -100,9 +101,9 @@ func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
 		"is in object storage, but external_diffs.bucket (file://")
 }
 
-// A folder that has the name of an object can neither be deleted, nor does it keep others
-// from it.
-func TestAnObjectThatCannotBeRemovedStopsNoOther(t *testing.T) {
+// A folder with the name of an object cannot be deleted. Its removal is deferred, and
+// other objects are deleted.
+func TestFailedRemovalDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.put(t, key1+"/file", "merge_request_diffs/mr-7/diff-2")
@@ -112,12 +113,13 @@ func TestAnObjectThatCannotBeRemovedStopsNoOther(t *testing.T) {
 		b.Rows("SELECT diff_id, last_error LIKE '%delete merge_request_diffs/mr-7/diff-1 in%' FROM sexton.external_diff_removals"))
 }
 
-// An application may leave the name of an object empty, or have one there that is none.
+// If the name of the object is empty, the object of the diff is deleted. If the name is
+// invalid, no object is deleted.
 func TestRemovalOfDiffsWithoutAnObject(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.moved(t, 1, file{path: "a", text: new(onePart)})
-	b.moved(t, 2, file{path: "a", text: new(onePart)})
+	b.addMoved(t, 1, file{path: "a", text: new(onePart)})
+	b.addMoved(t, 2, file{path: "a", text: new(onePart)})
 	b.Exec("UPDATE merge_request_diffs SET external_diff = CASE id WHEN 1 THEN '' ELSE 'none/' END; DELETE FROM merge_request_diffs")
 	require.Equal(t, [][]string{{"1", key1}, {"2", "merge_request_diffs/mr-7/none/"}},
 		b.Rows("SELECT diff_id, key FROM sexton.external_diff_removals ORDER BY diff_id"))
@@ -125,24 +127,24 @@ func TestRemovalOfDiffsWithoutAnObject(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
 }
 
-func TestVerifyFindsWhatIsWrong(t *testing.T) {
+func TestVerifyReportsProblems(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	for id := int64(1); id <= 8; id++ {
 		b.add(id, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
 		b.move(t, id)
 	}
-	require.Empty(t, b.verified(t, 0))
+	require.Empty(t, b.findings(t, 0))
 	b.Exec("UPDATE merge_request_diff_files SET external_diff_offset = 3 WHERE merge_request_diff_id = 2 AND relative_order = 1")
 	b.Exec("UPDATE merge_request_diff_files SET external_diff_size = NULL WHERE merge_request_diff_id = 3 AND relative_order = 1")
 	require.NoError(t, b.engine.Store.Delete(t.Context(), "merge_request_diffs/mr-7/diff-4"))
-	b.spoil(t, "merge_request_diffs/mr-7/diff-5", strings.ToUpper(onePart+onePart))
-	b.spoil(t, "merge_request_diffs/mr-7/diff-6", onePart)
+	b.overwrite(t, "merge_request_diffs/mr-7/diff-5", strings.ToUpper(onePart+onePart))
+	b.overwrite(t, "merge_request_diffs/mr-7/diff-6", onePart)
 	b.Exec("DELETE FROM merge_request_diffs WHERE id = 7")
 	b.Exec("UPDATE merge_request_diffs SET external_diff = NULL WHERE id = 8")
-	b.spoil(t, "merge_request_diffs/readme", "what is this")
+	b.overwrite(t, "merge_request_diffs/readme", "what is this")
 	var problems [][2]string
-	for _, f := range b.verified(t, 0) {
+	for _, f := range b.findings(t, 0) {
 		require.Equal(t, f.Key == "merge_request_diffs/readme" || f.DiffID == 7 || f.Key != "" && f.DiffID == 8,
 			f.Dangling)
 		problems = append(problems, [2]string{strings.TrimPrefix(f.Key, "merge_request_diffs/"), f.Problem})
@@ -158,11 +160,11 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	require.Equal(t, [2]string{"mr-7/diff-7", "no diff names this object"}, problems[6])
 	require.Equal(t, [2]string{"mr-7/diff-8", "no diff names this object"}, problems[7])
 	require.Equal(t, [2]string{"readme", "the name of this object does not match the pattern of diffs"}, problems[8])
-	require.Len(t, b.verified(t, time.Hour), 6, "young objects may belong to a diff that is being moved")
+	require.Len(t, b.findings(t, time.Hour), 6, "young objects may belong to a diff that is being moved")
 	err := b.reader().Read(t.Context(), 8, func(*extdiff.Reading) error { return os.ErrInvalid })
 	require.ErrorContains(t, err, "diff 8 is damaged: it is stored externally, but its external_diff is empty")
 
-	// The latter is in use by now.
+	// A row refers to key1, so its object must be kept.
 	for key, want := range map[string]bool{"merge_request_diffs/mr-7/diff-7": true, key1: false} {
 		require.Equal(t, want, pgtest.Must(b.engine.RemoveUnnamed(t.Context(), extdiff.Finding{Key: key}))(t), key)
 	}
@@ -172,33 +174,34 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	require.NotContains(t, b.keys(t), "merge_request_diffs/mr-7/diff-7")
 }
 
-// The object of another system's making has no checksum of ours.
-func TestVerifyAndRestoreKnowDiffsThatOthersHaveMoved(t *testing.T) {
+// Diffs that another program has moved have no recorded checksum. Verify and Restore
+// accept them.
+func TestVerifyAndRestoreAcceptDiffsWithoutChecksum(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.moved(t, 1, file{path: "a", text: new(onePart)})
+	b.addMoved(t, 1, file{path: "a", text: new(onePart)})
 	b.Exec("DELETE FROM sexton.external_diffs")
-	require.Empty(t, b.verified(t, 0))
+	require.Empty(t, b.findings(t, 0))
 	require.EqualValues(t, 1, pgtest.Must(b.engine.Restore(t.Context(), 1))(t).Files)
 	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
 }
 
-func TestADiffInAnotherStoreIsNamed(t *testing.T) {
+func TestDiffInAnotherStoreIsReported(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.moved(t, 1, file{path: "a", text: new(onePart)})
+	b.addMoved(t, 1, file{path: "a", text: new(onePart)})
 	b.Exec("UPDATE merge_request_diffs SET external_diff_store = 2")
 	_, err := b.engine.Restore(t.Context(), 1)
 	require.ErrorContains(t, err, "is in object storage, but external_diffs.bucket")
 	err = b.reader().Read(t.Context(), 1, func(*extdiff.Reading) error { return os.ErrInvalid })
 	require.ErrorContains(t, err, "is in object storage, but external_diffs.bucket")
-	require.Len(t, b.verified(t, time.Hour), 1)
+	require.Len(t, b.findings(t, time.Hour), 1)
 }
 
-func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
+func TestRestoreWritesTextsAndRemovesObject(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		// More than one piece, and no text at all.
+		// File a has several pieces, and file c has no text.
 		b.add(1, file{path: "a", text: new(strings.Repeat(onePart, 200_000))},
 			file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: new("")})
 		before, rows := b.texts(t, 1), b.files(1)
@@ -206,7 +209,7 @@ func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
 		restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 		require.Equal(t, extdiff.Restored{DiffID: 1, Files: 3, Bytes: int64(len(onePart)*200_000 + 4)}, restored)
 		for _, row := range rows {
-			row[2] = "NULL" // A new path that is the old one is left out.
+			row[2] = "NULL" // A move sets new_path to NULL if it is equal to old_path.
 		}
 		require.Equal(t, rows, b.files(1))
 		require.Equal(t, before, b.texts(t, 1))
@@ -214,25 +217,25 @@ func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
 		require.Empty(t, b.keys(t))
 		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals"))
 
-		require.Equal(t, extdiff.Kept, b.move(t, 1).Skipped, "it was brought back on purpose")
+		require.Equal(t, extdiff.Kept, b.move(t, 1).Skipped, "a restored diff is not moved again")
 		_, ids := b.schedule(t, extdiff.Always, 10)
 		require.Empty(t, ids)
 		restored = pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
-		require.Equal(t, extdiff.Restored{DiffID: 1}, restored, "the second time there is nothing to do")
+		require.Equal(t, extdiff.Restored{DiffID: 1}, restored, "a second restore changes nothing")
 
 		released := pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 		require.True(t, released)
 		released = pgtest.Must(b.engine.Release(t.Context(), 1))(t)
-		require.False(t, released, "it is not kept any more")
+		require.False(t, released, "the diff is no longer kept")
 		_, err := b.engine.Release(t.Context(), 99)
 		require.ErrorIs(t, err, extdiff.ErrNoDiff)
 		require.Empty(t, b.move(t, 1).Skipped)
 		require.Equal(t, before, b.texts(t, 1))
-		require.Empty(t, b.verified(t, 0))
+		require.Empty(t, b.findings(t, 0))
 	})
 }
 
-func TestRestoreChangesNothingWhereTheObjectIsDamaged(t *testing.T) {
+func TestRestoreOfDamagedObjectChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(onePart)}, file{path: "b", text: new(onePart)})
@@ -244,13 +247,13 @@ func TestRestoreChangesNothingWhereTheObjectIsDamaged(t *testing.T) {
 		good + "x":                         "1 bytes follow the last file",
 		strings.ReplaceAll(good, "o", "u"): "its checksum differs from the recorded one",
 	} {
-		b.spoil(t, key1, content)
+		b.overwrite(t, key1, content)
 		_, err := b.engine.Restore(t.Context(), 1)
 		require.ErrorContains(t, err, message)
 		require.Equal(t, stored, b.stored(1))
 		require.Equal(t, files, b.files(1))
-		require.Equal(t, content, b.object(t, key1), "the object stays")
-		require.Len(t, b.verified(t, 0), 1)
+		require.Equal(t, content, b.object(t, key1), "the object is kept")
+		require.Len(t, b.findings(t, 0), 1)
 	}
 	require.NoError(t, b.engine.Store.Delete(t.Context(), key1))
 	_, err := b.engine.Restore(t.Context(), 1)
@@ -260,13 +263,13 @@ func TestRestoreChangesNothingWhereTheObjectIsDamaged(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL OR diff_id = 99"))
 }
 
-// The diff is back although its object could not go yet, and nobody moves it before it is
-// certain what became of the deletion.
-func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
+// If the object cannot be deleted, the diff is restored anyway. No worker can move it
+// again until the deletion can no longer arrive.
+func TestRestoreKeepsObjectDuringOutage(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
-	b.moved(t, 1, file{path: "a", text: new(onePart)})
+	b.addMoved(t, 1, file{path: "a", text: new(onePart)})
 	gateway.Proxy.Fail(func(request string) s3test.Fault {
 		if strings.HasPrefix(request, "DELETE") {
 			return s3test.Reset
@@ -288,9 +291,9 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 	require.Empty(t, b.keys(t))
 }
 
-// Statements have a limit, which is here too short for the server to know it; a restore
-// has none.
-func TestARestoreTakesAsLongAsItsBytes(t *testing.T) {
+// The limit of 1 ns applies to single statements and is too short for the server to
+// enforce. The restore as a whole has no limit.
+func TestRestoreHasNoTotalTimeLimit(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(strings.Repeat(onePart, 500_000))})
@@ -301,7 +304,7 @@ func TestARestoreTakesAsLongAsItsBytes(t *testing.T) {
 	require.Equal(t, before, b.texts(t, 1))
 }
 
-func TestScheduleLeavesRefusedDiffsUntilTheyChange(t *testing.T) {
+func TestScheduleIgnoresSkippedDiffsUntilTheyChange(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	for id := range int64(4) {
@@ -313,13 +316,13 @@ func TestScheduleLeavesRefusedDiffsUntilTheyChange(t *testing.T) {
 	}
 	require.True(t, b.isDue(t, extdiff.Always))
 	stats, ids := b.schedule(t, extdiff.Always, 1)
-	require.Equal(t, []int64{4}, ids, "they cost nothing of the limit")
+	require.Equal(t, []int64{4}, ids, "skipped diffs do not count toward the limit")
 	require.EqualValues(t, 4, stats.Looked)
 	b.move(t, 4)
-	b.anotherRound()
+	b.beginNewRound()
 	require.False(t, b.isDue(t, extdiff.Always))
 	b.Exec("UPDATE sexton.external_diff_cursors SET after_id = 0")
-	require.False(t, b.isDue(t, extdiff.Always), "nobody is woken for them")
+	require.False(t, b.isDue(t, extdiff.Always), "skipped diffs are not due")
 	skipped := pgtest.Must(extdiff.ReadSkipped(t.Context(), b.Pool(), dbtest.Names()))(t)
 	require.Equal(t, map[extdiff.Skip]int64{extdiff.FilesMissing: 3}, skipped)
 
@@ -333,10 +336,10 @@ func TestScheduleLeavesRefusedDiffsUntilTheyChange(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, ids)
 	require.Empty(t, b.move(t, 1).Skipped)
 	require.Empty(t, b.move(t, 2).Skipped)
-	// As a version without it has left it.
+	// Versions before skip_state have left it NULL.
 	b.Exec("UPDATE sexton.external_diffs SET skip_state = NULL WHERE diff_id = 3")
-	b.anotherRound()
+	b.beginNewRound()
 	_, ids = b.schedule(t, extdiff.Always, 10)
 	require.Equal(t, []int64{3}, ids)
-	require.Equal(t, extdiff.FilesMissing, b.move(t, 3).Skipped, "a mover that is asked looks again")
+	require.Equal(t, extdiff.FilesMissing, b.move(t, 3).Skipped, "Move checks the diff again")
 }

@@ -125,7 +125,8 @@ func (e *Engine) restoreTexts(ctx context.Context, claimed *claim, restored *Res
 	return object, nil
 }
 
-// lockUnchanged locks the diff and its files, and returns errChanged if they have changed.
+// lockUnchanged locks the diff and its files, and returns errChanged if they have
+// changed.
 func (e *Engine) lockUnchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	locked, err := tx.Exec(ctx, e.DB.Names.Render(statement("lock_unchanged")), was.diffID, was.mergeRequestID,
 		was.store, was.name)

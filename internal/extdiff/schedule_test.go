@@ -15,7 +15,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// schedule runs the scheduler once and returns the diffs that it handed on.
+// schedule runs the scheduler once, and returns the diffs for which it inserted jobs.
 func (b *bundle) schedule(t *testing.T, rule extdiff.Rule, limit int) (*extdiff.Schedule, []int64) {
 	ids := []int64{}
 	s, end := b.scheduler(t, rule, limit, func(_ context.Context, _ pgx.Tx, found []int64, _ time.Duration) (int,
@@ -39,7 +39,7 @@ func (b *bundle) scheduler(t *testing.T, rule extdiff.Rule, limit int,
 	}, end
 }
 
-func (b *bundle) anotherRound() {
+func (b *bundle) beginNewRound() {
 	b.Exec("UPDATE sexton.external_diff_cursors SET round_began_at = now() - interval '1 hour'")
 }
 
@@ -48,7 +48,7 @@ func (b *bundle) isDue(t *testing.T, rule extdiff.Rule) bool {
 	return pgtest.Scalar[bool](t, b.Database, dbtest.Names().Render("SELECT "+extdiff.RemovalDueSQL+" OR "+condition))
 }
 
-func TestScheduleGoesRoundAndRound(t *testing.T) {
+func TestScheduleStartsNewRounds(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	require.False(t, b.isDue(t, extdiff.Always))
@@ -65,28 +65,28 @@ func TestScheduleGoesRoundAndRound(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 6, 7, 8}, ids)
 	require.True(t, stats.OverLimit)
 	stats, ids = b.schedule(t, extdiff.Always, 5)
-	require.Equal(t, []int64{9, 10}, ids, "refused ids hold up nobody")
+	require.Equal(t, []int64{9, 10}, ids, "the run continues after the last position")
 	require.False(t, stats.OverLimit)
 	_, ids = b.schedule(t, extdiff.Always, 5)
-	require.Empty(t, ids, "the round is over")
-	require.False(t, b.isDue(t, extdiff.Always), "what was handed on is due no more, moved or not")
+	require.Empty(t, ids, "the round has ended")
+	require.False(t, b.isDue(t, extdiff.Always), "a diff with a job is not due, whether it has been moved or not")
 	b.add(11, file{path: "a", text: new("a")})
 	require.True(t, b.isDue(t, extdiff.Always))
 	_, ids = b.schedule(t, extdiff.Always, 5)
 	require.Equal(t, []int64{11}, ids)
 
-	b.anotherRound()
+	b.beginNewRound()
 	_, ids = b.schedule(t, extdiff.Always, 100)
 	require.Equal(t, []int64{1, 2, 6, 7, 8, 9, 10, 11}, ids, "each once")
-	b.anotherRound()
+	b.beginNewRound()
 	b.add(12, file{path: "a", text: new("a")})
 	_, ids = b.schedule(t, extdiff.Always, 100)
 	require.Equal(t, []int64{12}, ids)
 	_, ids = b.schedule(t, extdiff.Always, 100)
-	require.Equal(t, []int64{1, 2, 6, 7, 8, 9, 10, 11, 12}, ids, "new ones do not keep it from the old ones")
+	require.Equal(t, []int64{1, 2, 6, 7, 8, 9, 10, 11, 12}, ids, "a new diff does not delay the next round")
 }
 
-func TestScheduleForgetsWhatItCouldNotHandOn(t *testing.T) {
+func TestScheduleKeepsPositionIfInsertFails(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("a")})
@@ -104,20 +104,20 @@ func TestScheduleForgetsWhatItCouldNotHandOn(t *testing.T) {
 	require.Equal(t, []int64{1}, ids)
 }
 
-func TestScheduleWithALostLeaseHandsOnNothing(t *testing.T) {
+func TestScheduleWithLostLeaseInsertsNoJobs(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("a")})
 	s, _ := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64, time.Duration) (int, error) {
-		return 0, errors.New("it was asked all the same")
+		return 0, errors.New("Insert was called without a lease")
 	})
 	b.Exec("UPDATE sexton.fences SET token = token + 1")
 	_, err := s.Run(t.Context())
 	require.ErrorContains(t, err, "lease lost: schedule_migrate_external_diffs_worker")
 }
 
-// Few of many are due: a run looks at windows of them.
-func TestScheduleFindsTheFewThatAreDue(t *testing.T) {
+// If few of many diffs are due, one run reads several windows.
+func TestScheduleReadsSeveralWindows(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.Exec(`
@@ -132,8 +132,8 @@ func TestScheduleFindsTheFewThatAreDue(t *testing.T) {
 	require.False(t, b.isDue(t, extdiff.Outdated))
 }
 
-// A diff that waits for a lock does not keep the next one from changing.
-func TestADiffThatWaitsStopsNone(t *testing.T) {
+// A diff whose files are locked does not delay the move of another diff.
+func TestLockedDiffDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, threeFiles()...)
@@ -150,12 +150,12 @@ func TestADiffThatWaitsStopsNone(t *testing.T) {
 	ended := make(chan error, 2)
 	move := func(id int64) { _, err := b.engine.Move(t.Context(), id); ended <- err }
 	go move(1)
-	b.waitFor(t, "diff 1 to wait",
+	b.waitFor(t, "diff 1 to wait for a lock",
 		"EXISTS (SELECT FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"+
 			" OR EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	go move(2)
 	b.waitFor(t, "diff 2 to be moved", "EXISTS (SELECT FROM merge_request_diffs WHERE id = 2 AND stored_externally)")
-	require.EqualValues(t, 2, claims.Load(), "diff 1 still has its first one")
+	require.EqualValues(t, 2, claims.Load(), "diff 1 still has its first claim")
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, <-ended)
 	require.NoError(t, <-ended)

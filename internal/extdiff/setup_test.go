@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) {
 	s3test.Prepare()
-	// Each check moves a diff and brings it back, in both stores. The command line has
-	// the last word.
+	// Each check moves and restores one diff in each kind of store. A flag on the command
+	// line overrides the number of checks.
 	checks := "10"
 	if pgtest.Long {
 		checks = "40"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// bundle is a database with one merge request, 7, and an engine that moves its diffs.
+// bundle is a database with the merge request 7, and an engine that moves its diffs.
 type bundle struct {
 	*dbtest.DB
 
@@ -42,7 +42,7 @@ type bundle struct {
 	address string
 }
 
-// file is one file of a diff; a nil text is NULL.
+// file is one file of a diff. A nil text is NULL.
 type file struct {
 	path   string
 	text   *string
@@ -51,16 +51,16 @@ type file struct {
 
 const onePart = "@@ -1 +1 @@\n-old\n+new\n"
 
-// inFolder has its objects in a folder.
+// inFolder returns a bundle with a folder as its store.
 func inFolder(t *testing.T) *bundle {
 	return onStore(t, "file://"+t.TempDir())
 }
 
 func onStore(t *testing.T, address string) *bundle {
-	return over(t, dbtest.Reference(t), address)
+	return onDatabase(t, dbtest.Reference(t), address)
 }
 
-func over(t *testing.T, db *dbtest.DB, address string) *bundle {
+func onDatabase(t *testing.T, db *dbtest.DB, address string) *bundle {
 	b := &bundle{DB: db, address: address}
 	b.Exec(`
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
@@ -103,8 +103,8 @@ func (b *bundle) add(id int64, files ...file) {
 	}
 }
 
-// moved adds a diff and moves it.
-func (b *bundle) moved(t *testing.T, id int64, files ...file) {
+// addMoved adds a diff and moves it.
+func (b *bundle) addMoved(t *testing.T, id int64, files ...file) {
 	b.add(id, files...)
 	b.move(t, id)
 }
@@ -120,7 +120,7 @@ func (b *bundle) reader() extdiff.Reader {
 	}
 }
 
-// put writes an object that is its own key.
+// put writes objects whose content is their own key.
 func (b *bundle) put(t *testing.T, keys ...string) {
 	for _, key := range keys {
 		pgtest.Must(b.engine.Store.Put(t.Context(), key, "", func(w io.Writer) error {
@@ -130,7 +130,8 @@ func (b *bundle) put(t *testing.T, keys ...string) {
 	}
 }
 
-// texts are the decoded texts of a diff by path, as they are read back wherever they are.
+// texts returns the decoded texts of a diff by path. It reads them from the database or
+// from the store.
 func (b *bundle) texts(t *testing.T, id int64) map[string]string {
 	texts := map[string]string{}
 	err := b.reader().Read(t.Context(), id, func(r *extdiff.Reading) error {
@@ -155,7 +156,7 @@ func (b *bundle) object(t *testing.T, key string) string {
 	return content.String()
 }
 
-// keys are all objects.
+// keys returns the keys of all objects in the store.
 func (b *bundle) keys(t *testing.T) []string {
 	keys := []string{}
 	for info, err := range b.engine.Store.List(t.Context(), "") {
@@ -176,8 +177,8 @@ func (b *bundle) files(id int64) [][]string {
 		FROM merge_request_diff_files WHERE merge_request_diff_id = $1 ORDER BY relative_order`, id)
 }
 
-// verified returns the findings of a look at everything.
-func (b *bundle) verified(t *testing.T, grace time.Duration) []extdiff.Finding {
+// findings returns the findings of Verify.
+func (b *bundle) findings(t *testing.T, grace time.Duration) []extdiff.Finding {
 	findings := []extdiff.Finding{}
 	pgtest.Must(b.engine.Verify(t.Context(), grace, func(f extdiff.Finding) { findings = append(findings, f) }))(t)
 	return findings
@@ -185,8 +186,8 @@ func (b *bundle) verified(t *testing.T, grace time.Duration) []extdiff.Finding {
 
 func encoded(s string) *string { return new(base64.StdEncoding.EncodeToString([]byte(s))) }
 
-// spoil overwrites an object in its folder.
-func (b *bundle) spoil(t *testing.T, key, content string) {
+// overwrite replaces the content of an object in its folder.
+func (b *bundle) overwrite(t *testing.T, key, content string) {
 	require.NoError(t, os.WriteFile(strings.TrimPrefix(b.address, "file://")+"/"+key, []byte(content), 0o600))
 }
 

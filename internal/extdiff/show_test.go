@@ -13,7 +13,7 @@ import (
 	"sexton/internal/extdiff"
 )
 
-// pager shows the first bytes for a while before it takes more.
+// pager is a writer that calls pause before it accepts the first bytes.
 type pager struct {
 	bytes.Buffer
 
@@ -27,14 +27,14 @@ func (p *pager) Write(b []byte) (int, error) {
 	return p.Buffer.Write(b)
 }
 
-// No limit of a statement or transaction holds for the time in which somebody reads.
-// Texts in a store need no transaction at all.
-func TestReadingTakesAsLongAsItsReader(t *testing.T) {
+// A slow reader exceeds no time limit of a statement or transaction. Texts in a store are
+// read without a transaction.
+func TestSlowReaderExceedsNoLimit(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("")})
-	// More than the connection holds, so that the statement goes on while nothing is
-	// read.
+	// The text is larger than the buffers of the connection, so the statement is still
+	// running while the reader pauses.
 	b.Exec("UPDATE merge_request_diff_files SET diff = repeat('0123456789abcde' || chr(10), 1 << 20)")
 	read := func(external bool) {
 		limits := b.engine.Limits
@@ -42,7 +42,7 @@ func TestReadingTakesAsLongAsItsReader(t *testing.T) {
 		defer func() { b.engine.Limits = limits }()
 		pause := func() {
 			began := b.Rows("SELECT clock_timestamp()")[0][0]
-			b.waitFor(t, "the limit to be over", "clock_timestamp() > $1::timestamptz + interval '600 ms'", began)
+			b.waitFor(t, "the limit to pass", "clock_timestamp() > $1::timestamptz + interval '600 ms'", began)
 		}
 		shown := &pager{pause: pause}
 		require.NoError(t, b.reader().Read(t.Context(), 1, func(r *extdiff.Reading) error {
@@ -58,12 +58,12 @@ func TestReadingTakesAsLongAsItsReader(t *testing.T) {
 	read(true)
 }
 
-// The store of a diff in the database is not opened: its folder may be missing.
-func TestADiffInTheDatabaseIsReadWithoutTheStore(t *testing.T) {
+// A diff in the database can be read even if the store cannot be opened.
+func TestDiffInDatabaseIsReadWithoutStore(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(onePart)})
-	b.moved(t, 2, file{path: "a", text: new(onePart)})
+	b.addMoved(t, 2, file{path: "a", text: new(onePart)})
 	missing := errors.New("the folder is missing")
 	reader := extdiff.Reader{DB: b.Connected, Open: func(context.Context) (*blobstore.Store, error) {
 		return nil,

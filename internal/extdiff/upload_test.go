@@ -13,9 +13,9 @@ import (
 	"sexton/internal/s3test"
 )
 
-// A stop in the middle of an upload in parts leaves no parts, and the next attempt begins
-// again.
-func TestAStoppedUploadBeginsAgain(t *testing.T) {
+// If a move is stopped during a multipart upload, no parts are left in the store, and the
+// next attempt succeeds.
+func TestStoppedUploadIsRetried(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
@@ -40,19 +40,19 @@ func TestAStoppedUploadBeginsAgain(t *testing.T) {
 	_, err := b.engine.Move(ctx, 1)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, b.keys(t))
-	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs"), "it claims the diff no longer")
+	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs"), "the claim is released")
 
 	b.engine.Reached = nil
 	sent := parts()
 	require.Empty(t, b.move(t, 1).Skipped)
 	require.Equal(t, 3, parts()-sent)
 	require.Equal(t, before, b.texts(t, 1))
-	require.Empty(t, b.verified(t, 0))
+	require.Empty(t, b.findings(t, 0))
 }
 
-// A snapshot per piece: the store may be as slow as it likes. Between two of them the
-// rows may change.
-func TestAnUploadTakesManySnapshots(t *testing.T) {
+// With a minimal snapshot time, an upload uses one snapshot for each piece. If the rows
+// change between two snapshots, it starts again.
+func TestUploadUsesSeveralSnapshots(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(strings.Repeat("äöü 123\n", 100_000))}, file{path: "b"},
@@ -73,6 +73,6 @@ func TestAnUploadTakesManySnapshots(t *testing.T) {
 	require.Empty(t, b.move(t, 1).Skipped)
 	before["c"] = "x" + before["c"]
 	require.Equal(t, before, b.texts(t, 1))
-	require.Greater(t, pieces, 8, "it began anew")
-	require.Empty(t, b.verified(t, 0))
+	require.Greater(t, pieces, 8, "the upload started again")
+	require.Empty(t, b.findings(t, 0))
 }

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// kill runs work up to a point and no further.
+// kill runs work with an engine that is killed at a point.
 func (b *bundle) kill(t *testing.T, at extdiff.Point, work func(*extdiff.Engine) error) {
 	b.KilledAt(t, func(v *dbtest.Victim, die func()) error {
 		engine := b.newEngine(t, "victim")
@@ -40,7 +40,7 @@ func remove(ctx context.Context) func(*extdiff.Engine) error {
 	return func(e *extdiff.Engine) error { _, err := e.Remove(ctx, 10); return err }
 }
 
-// expire stands for the time after which others may take over from a dead worker.
+// expire ends all claims and the waits of all removals, as if their time had passed.
 func (b *bundle) expire() {
 	b.Exec("UPDATE sexton.external_diffs SET busy_until = now() - interval '1 second' WHERE busy_until IS NOT NULL")
 	b.Exec("UPDATE sexton.external_diff_removals SET not_before = now() - interval '1 second'")
@@ -54,7 +54,7 @@ func threeFiles() []file {
 	}
 }
 
-func TestKilledAtAnyPointOfAMove(t *testing.T) {
+func TestKillAtEachPointOfMove(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		b.add(1, threeFiles()...)
@@ -64,8 +64,8 @@ func TestKilledAtAnyPointOfAMove(t *testing.T) {
 			extdiff.PointSwitched, extdiff.PointMoved,
 		} {
 			b.kill(t, point, move(t.Context()))
-			require.Equal(t, before, b.texts(t, 1), "the diff is readable after a death at %s", point)
-			require.LessOrEqual(t, len(b.dangling(t)), 1, "objects after a death at %s", point)
+			require.Equal(t, before, b.texts(t, 1), "texts after a kill at %s", point)
+			require.LessOrEqual(t, len(b.dangling(t)), 1, "objects after a kill at %s", point)
 			if point == extdiff.PointMoved {
 				break
 			}
@@ -78,21 +78,22 @@ func TestKilledAtAnyPointOfAMove(t *testing.T) {
 		}
 		b.expire()
 		require.Equal(t, extdiff.External, b.move(t, 1).Skipped)
-		require.Empty(t, b.verified(t, 0))
+		require.Empty(t, b.findings(t, 0))
 		require.Equal(t, before, b.texts(t, 1))
 	})
 }
 
-// dangling are the objects that no row refers to, unfinished files included.
+// dangling returns the keys of the objects that no row refers to, including unfinished
+// files.
 func (b *bundle) dangling(t *testing.T) (keys []string) {
-	for _, f := range b.verified(t, 0) {
+	for _, f := range b.findings(t, 0) {
 		require.True(t, f.Dangling, "%s: %s", f.Key, f.Problem)
 		keys = append(keys, f.Key)
 	}
 	return keys
 }
 
-func TestKilledAtAnyPointOfARestore(t *testing.T) {
+func TestKillAtEachPointOfRestore(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		b.add(1, threeFiles()...)
@@ -102,7 +103,7 @@ func TestKilledAtAnyPointOfARestore(t *testing.T) {
 			_ = b.move(t, 1)
 			require.Equal(t, "t", b.stored(1)[0][0])
 			b.kill(t, point, restore(t.Context()))
-			require.Equal(t, before, b.texts(t, 1), "the diff is readable after a death at %s", point)
+			require.Equal(t, before, b.texts(t, 1), "texts after a kill at %s", point)
 			b.expire()
 			restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 			require.Equal(t, point == extdiff.PointCollected, restored.Files > 0, "killed at %s", point)
@@ -114,11 +115,11 @@ func TestKilledAtAnyPointOfARestore(t *testing.T) {
 	})
 }
 
-func TestKilledAtAnyPointOfARemoval(t *testing.T) {
+func TestKillAtEachPointOfRemoval(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	for _, point := range []extdiff.Point{extdiff.PointEntry, extdiff.PointUnused, extdiff.PointDeleted} {
-		b.moved(t, 1, threeFiles()...)
+		b.addMoved(t, 1, threeFiles()...)
 		b.Exec("DELETE FROM merge_request_diffs")
 		b.kill(t, point, remove(t.Context()))
 		require.Len(t, b.Rows("SELECT FROM sexton.external_diff_removals"), 1)
@@ -130,12 +131,12 @@ func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 	}
 }
 
-// A deletion may arrive although its worker is dead, so nobody moves the diff before that
-// is out of the question.
-func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
+// If a worker dies while it deletes the object of a diff, the diff cannot be moved for 15
+// minutes, because the deletion may still arrive.
+func TestDiffIsQuarantinedAfterKilledRemoval(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.moved(t, 1, threeFiles()...)
+	b.addMoved(t, 1, threeFiles()...)
 	b.kill(t, extdiff.PointUnused, restore(t.Context()))
 	pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 	_, err := b.engine.Move(t.Context(), 1)
@@ -145,9 +146,9 @@ func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(15*time.Minute), busy.Until, 5*time.Minute)
 }
 
-// A worker that was stopped for longer than its claim lasts, at whatever point, changes
-// neither rows nor object afterwards.
-func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
+// A worker that was stopped for longer than its claim changes neither rows nor objects
+// when it continues, no matter at which point it was stopped.
+func TestLateWorkerChangesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		points := []extdiff.Point{
@@ -167,8 +168,8 @@ func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
 				}
 				taken = true
 				b.expire()
-				// As if the rows had changed between the two, which makes the late object
-				// a wrong one.
+				// The rows change after the late worker has read them, so its object has
+				// the wrong content.
 				b.Exec("UPDATE merge_request_diff_files SET diff = diff || 'more' WHERE merge_request_diff_id = $1 AND old_path = 'b'", id)
 				require.Empty(t, pgtest.Must(other.Move(t.Context(), id))(t).Skipped)
 			}
@@ -176,7 +177,7 @@ func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
 			require.True(t, taken)
 			require.True(t, err != nil || moved.Skipped == extdiff.External, "stopped at %s: %+v", point, moved)
 			if point == extdiff.PointVerified {
-				require.NoError(t, err, "it finds its claim lost, and looks again")
+				require.NoError(t, err, "Move detects the lost claim and reads the diff again")
 			}
 			before["b"] += "more"
 			require.Equal(t, before, b.texts(t, id), "stopped at %s", point)
@@ -215,22 +216,22 @@ func TestTwoWorkersOnOneDiff(t *testing.T) {
 		for range workers {
 			total += <-won
 		}
-		require.Equal(t, diffs, total, "each diff has one winner")
+		require.Equal(t, diffs, total, "each diff is moved by one worker")
 		for id := int64(1); id <= diffs; id++ {
 			require.Equal(t, before, b.texts(t, id))
 		}
-		require.Empty(t, b.verified(t, 0))
+		require.Empty(t, b.findings(t, 0))
 		require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
 	})
 }
 
-// The claim of a slow upload is renewed for as long as it takes.
-func TestAClaimIsRenewed(t *testing.T) {
+// The claim is renewed until the upload ends.
+func TestClaimIsRenewed(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, threeFiles()...)
-	// Renewed every 3 seconds, and given up 7 seconds after the last time: a busy machine
-	// has 4 seconds for it.
+	// The claim is renewed every 3 seconds and ends 7 seconds after the last renewal, so
+	// a renewal may be 4 seconds late.
 	b.engine.TTL = 12 * time.Second
 	waited := false
 	b.engine.Reached = func(p extdiff.Point) {

@@ -1,4 +1,4 @@
--- Inserts a job of the kind $1 for each diff of $2, and returns the IDs of the new and the existing jobs. It waits for each lock at most $3 milliseconds.
+-- Inserts a job of the kind $1 for each diff of $2. Returns the IDs of the new and the existing jobs. Waits at most $3 milliseconds for each lock.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', $3::bigint::pg_catalog.text, true)
 ), enqueued AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- Sets the texts of the files of a diff ($1) from the collected pieces. Texts that were moved as base64 are kept in that form, and "binary" remains true
--- for them.
+-- Sets the texts of the files of a diff ($1) from the collected pieces. Texts that were moved as base64 are kept in that form. Their column "binary"
+-- remains true.
 UPDATE "public".merge_request_diff_files AS file
 SET diff = pg_catalog.convert_from(
         coalesce((

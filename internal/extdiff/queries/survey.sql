@@ -1,4 +1,4 @@
--- Returns the number of files of a diff ($1), the bytes of their texts, whether a file is external although the diff is not, and the fingerprint of the row versions.
+-- Returns the number of files of a diff ($1), the bytes of their texts, whether a file is external although the diff is not, and the fingerprint.
 SELECT
     pg_catalog.count(*),
     coalesce(pg_catalog.sum({size}), 0)::bigint,
