@@ -13,27 +13,31 @@ import (
 )
 
 const (
-	// cutoffs limits the time of a direct statement or a piece to that number of targets.
+	// cutoffs is the statement timeout of direct statements and pieces, as a multiple of
+	// the target time.
 	cutoffs = 5
-	// shortestCutoff is the minimum timeout of a statement. On a busy server even a small
+	// shortestCutoff is the minimum statement timeout. On a busy server even a small
 	// statement may take this long.
 	shortestCutoff = 100 * time.Millisecond
-	// lockWait is the lock timeout while other work can be done.
+	// lockWait is the lock timeout of statements that skip or defer locked rows when it
+	// expires.
 	lockWait = 100 * time.Millisecond
-	// blockedWait is the lock timeout while an edge is known to be locked.
+	// blockedWait is the lock timeout of direct statements on an edge that is known to be
+	// locked.
 	blockedWait = 5 * time.Millisecond
-	// edgesPerTarget limits the target of a direct transaction: one target per edge, up
-	// to this number.
+	// edgesPerTarget limits the target time of a direct transaction. The transaction may
+	// take one target time per edge, but at most this number of target times.
 	edgesPerTarget = 5
 )
 
-// directTarget returns the time that a direct transaction of the parent should take.
+// directTarget returns the time that a direct transaction on all edges of the parent
+// should take.
 func (s *session) directTarget(p *Parent) time.Duration {
 	return s.target() * time.Duration(max(1, min(len(p.Edges), edgesPerTarget)))
 }
 
-// shortLimits returns limits with a statement timeout of at most the given time and short
-// waits for locks.
+// shortLimits returns limits with a short lock timeout and a statement timeout of at most
+// the given time.
 func (s *session) shortLimits(timeout time.Duration) batch.Limits {
 	limits := s.on.Limits
 	limits.StatementTimeout = min(limits.StatementTimeout, max(timeout, shortestCutoff))
@@ -41,7 +45,7 @@ func (s *session) shortLimits(timeout time.Duration) batch.Limits {
 	return limits
 }
 
-// readLimits returns the limits of a transaction that only reads.
+// readLimits returns the limits of a READ ONLY transaction, with a short lock timeout.
 func (s *session) readLimits() batch.Limits {
 	limits := s.on.Limits
 	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
@@ -49,7 +53,8 @@ func (s *session) readLimits() batch.Limits {
 }
 
 // run runs one transaction in the parents' database. It returns the number of rows that
-// each statement affected.
+// each statement affected. While other clients use the server, only one session of the
+// pass runs a transaction at a time.
 func (s *session) run(ctx context.Context, limits batch.Limits,
 	statements ...batch.Statement,
 ) (affected []int64, err error) {
@@ -62,17 +67,18 @@ func (s *session) run(ctx context.Context, limits batch.Limits,
 	return affected, err
 }
 
-// directBatch is the transaction of the direct statements.
+// directBatch has the statements of one direct transaction.
 type directBatch struct {
 	limits     batch.Limits
 	statements []batch.Statement
 	edges      []*Edge
-	// ends[i] is the number of statements up to the last one of edges[i]. first is the
-	// number of statements before the first edge.
+	// ends[i] is the number of statements up to the last statement of edges[i]. first is
+	// the number of statements before the first edge.
 	ends  []int
 	first int
-	// counts[i] reports that the last statement of edges[i] returns the number of rows in
-	// rows[i], instead of only affecting them.
+	// counts[i] reports that the last statement of edges[i] returns the number of changed
+	// rows, which is scanned into rows[i]. Otherwise rows[i] is its number of affected
+	// rows.
 	counts []bool
 	rows   []int64
 }
@@ -80,11 +86,15 @@ type directBatch struct {
 // changeDirect changes the rows of edges in one transaction and one round trip. If
 // complete is set, it also removes the tombstones. It returns the removed tombstones and
 // the number of changed rows.
+//
+// The transaction is REPEATABLE READ. All its statements share one snapshot, so a
+// tombstone is only removed together with all rows of that snapshot.
 func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, complete bool,
 	limits batch.Limits,
 ) (Removed, int64, error) {
-	// The completion of a living parent needs a snapshot that is newer than the lock on
-	// the parent: it must see the rows of a writer that had the lock before.
+	// The transaction of a living parent is READ COMMITTED. It locks the parent's row
+	// first, and Source.Complete must have a snapshot that is newer than the lock: it
+	// must see the children that an earlier holder of the lock has inserted.
 	limits.Repeatable = !c.parent.lives()
 	b, removed := &directBatch{limits: limits}, Removed{}
 	if c.recheck() && complete {
@@ -148,7 +158,7 @@ func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
 	}
 }
 
-// withFailedEdge returns err with the edge whose statement failed.
+// withFailedEdge wraps err with the edge whose statement failed, if there is one.
 func (b *directBatch) withFailedEdge(err error) error {
 	failed, ok := errors.AsType[*batch.StatementError](err)
 	if !ok || failed.Index < b.first {
@@ -171,7 +181,7 @@ type edgeError struct {
 
 func (e *edgeError) Unwrap() error { return e.error }
 
-// withEdge returns an edgeError, or nil if err is nil.
+// withEdge wraps err in an edgeError. It returns nil if err is nil.
 func withEdge(err error, e *Edge) error {
 	if err == nil {
 		return nil
@@ -179,7 +189,8 @@ func withEdge(err error, e *Edge) error {
 	return &edgeError{err, e}
 }
 
-// mayKeepRows reports whether rows may be left although the direct statements succeeded.
+// mayKeepRows reports whether rows of the parent's edges may be left although the direct
+// statements succeeded.
 func (p *Pass) mayKeepRows(parent *Parent) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +198,7 @@ func (p *Pass) mayKeepRows(parent *Parent) bool {
 }
 
 // sharesChild reports whether an edge of another definition updates the same child. Rows
-// that it changes after the statement of e may belong to e.
+// that its statement changes after the statement of e has run may then belong to e.
 func (p *Parent) sharesChild(e *Edge) bool {
 	for _, other := range p.Edges {
 		if other.Edge != e.Edge && other.Updates() && other.Child.OID == e.Child.OID && other.Database == e.Database {
@@ -197,8 +208,9 @@ func (p *Parent) sharesChild(e *Edge) bool {
 	return false
 }
 
-// lateStatement sets the transaction's setting sexton.late to whether the snapshot has
-// any child of the keys. Source.Complete reads it later in the same transaction.
+// lateStatement returns the statement that sets the transaction's setting sexton.late:
+// whether any child of the keys exists, or was changed by an earlier transaction of the
+// recheck. Source.Complete reads the setting later in the same transaction.
 func (p *Parent) lateStatement(c *chunk, edges []*Edge) batch.Statement {
 	args := &dml.Args{}
 	terms, keysAt := []string{"false"}, args.Once(c.keys())
@@ -248,8 +260,8 @@ func (p *Pass) keys(c *chunk, e *Edge) dml.Keys {
 	return dml.Keys{Of: c.parent.Key, Values: c.keys(), CheckParent: !e.remote(), Keep: p.keepOf(c, e)}
 }
 
-// keepOf returns how a statement for the chunk keeps its rows, or nil. Rows are kept in
-// the sets of their parents.
+// keepOf returns how a statement for the chunk keeps its rows for undo, or nil if it does
+// not keep them. Rows are kept in the sets of their parents.
 func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Kept {
 	if e.Keep == nil || c.tombstones[0].Origin == nil {
 		return nil
@@ -266,8 +278,9 @@ func (e *Edge) countsRows(keys dml.Keys) bool {
 	return e.Count != "" || keys.Keep != nil || e.EmitsEvent && !e.Updates()
 }
 
-// statements returns the statements that change rows of keys. build returns the SQL of
-// the last one. If it returns a number of rows, that is scanned into rows.
+// statements returns the statements that change the rows of keys in the edge. build
+// returns the SQL of the last statement. If that SQL returns the number of changed rows,
+// the number is scanned into rows.
 func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64,
 	build func(dml.Keys) (string, []any),
 ) (all []batch.Statement) {

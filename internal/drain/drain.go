@@ -16,19 +16,20 @@ import (
 	"sexton/internal/pace"
 )
 
-// ErrChanged ends a pass if a table has changed since its edges were resolved.
+// ErrChanged is the error of a pass if a table has changed since its edges were resolved.
 var ErrChanged = errors.New("tables have changed since definitions were bound to them")
 
-// Remote is another database that has children. Changes there are committed durably
-// before the tombstones are removed.
+// Remote is another database that has children of the pass's parents. Changes there are
+// committed durably before the tombstones are removed.
 type Remote struct {
 	// Session is nil if the database is unreachable. Err is then the reason.
 	Session *batch.Session
 	Err     error
 }
 
-// Pass drains the edges of parents whose rows were deleted. All its sessions work under
-// one lease.
+// Pass drains the edges of parents whose rows were deleted. It is one run of a River job.
+// Its sessions take chunks in parallel, each over its own connection, all under one
+// lease.
 type Pass struct {
 	Source  Source
 	Parents []*Parent
@@ -38,23 +39,23 @@ type Pass struct {
 	Connections int
 	Connect     func(ctx context.Context) *batch.Session
 	Remotes     map[string]*Remote
-	// Target is the time that one transaction should take. If it is 0, sizes are fixed:
-	// Chunk tombstones and the limits of the edges.
+	// Target is the time that one transaction should take. If it is 0, sizes are fixed: a
+	// chunk has Chunk tombstones, and a statement changes at most Edge.Limit rows.
 	Target time.Duration
 	Chunk  int
 	Sizes  *Sizes
 	// Left returns how many rows the pass may still change through an edge. If it is nil,
 	// there is no limit.
 	Left func(e *Edge) int64
-	// MarkUnkept, if set, is called before the first change to a chunk's rows. It is set
-	// if the pass does not keep rows for undo. origins are the sets in which the chunk's
-	// parents are kept.
+	// MarkUnkept, if set, records that children of the chunk's parents are deleted
+	// without being kept for undo. It is called before the first change to the chunk's
+	// rows. origins are the sets in which the parents are kept.
 	MarkUnkept func(ctx context.Context, on *batch.Session, origins []int64) error
 	Pace       *pace.Run
 	Report     Report
 
 	mu           sync.Mutex
-	changed      chan struct{} // closed by signal
+	changed      chan struct{} // closed by signal; sessions without a chunk wait for it
 	active       int           // number of sessions that work on a chunk
 	started      int           // number of sessions that were started
 	alive        int           // number of sessions that have not returned
@@ -62,17 +63,17 @@ type Pass struct {
 	loadedAt     time.Time
 	queueEmpty   bool                    // the last load read all queues from the start and found nothing
 	recheckDue   bool                    // tombstones marked for a recheck may be due
-	resumeAt     time.Time               // when the last tombstone that was deferred for a lock is due again
-	deferredFor  map[int64]time.Duration // by tombstone ID, for how long it was last deferred for a lock
-	deferReason  string                  // why tombstones were last deferred for a lock
-	reported     map[string]bool         // reasons of held edges that were reported
+	resumeAt     time.Time               // time at which the last tombstone that was deferred for a lock is due again
+	deferredFor  map[int64]time.Duration // by tombstone ID, the time for which it was last deferred for a lock
+	deferReason  string                  // reason for which tombstones were last deferred for a lock
+	reported     map[string]bool         // texts of faults that deferHeld has reported
 	attempted    map[int64]bool          // IDs of tombstones that had an attempt in this pass
-	upperBounded bool                    // direct statements also have the upper bound: one of them has timed out
+	upperBounded bool                    // direct statements also limit keys by an upper bound: one has timed out
 	err          error
 
-	// paceMu guards Pace and the connection that it queries. While othersActive is set,
+	// paceMu guards Pace and the connection that Pace queries. othersActive is set while
 	// other clients use the server. A session then holds turn during each transaction, so
-	// that only one runs at a time. remoteMu guards the sessions of Remotes.
+	// that only one transaction runs at a time. remoteMu guards the sessions of Remotes.
 	paceMu       sync.Mutex
 	turn         sync.Mutex
 	othersActive atomic.Bool
@@ -86,12 +87,13 @@ type session struct {
 	*Pass
 
 	on *batch.Session
-	// first is set for the session that continues if Pass.oneSession is set.
+	// first is set for the one session that continues if Pass.oneSession is set.
 	first bool
 }
 
-// Run processes tombstones until none is due, the time of Pace is used up, or ctx ends.
-// It returns an error only if the pass cannot continue.
+// Run drains tombstones until none is due, the time of Pace is used up, or ctx ends. It
+// returns an error only if the pass cannot continue. A killed pass needs no cleanup: the
+// next pass finds the tombstones and the rows that are left.
 func (p *Pass) Run(ctx context.Context) error {
 	p.changed, p.reported = make(chan struct{}), map[string]bool{}
 	p.deferredFor, p.attempted = map[int64]time.Duration{}, map[int64]bool{}
@@ -101,24 +103,23 @@ func (p *Pass) Run(ctx context.Context) error {
 	for _, parent := range p.Parents {
 		parent.loadedTo = Beginning()
 	}
-	// withPace uses p.Session with the connection of the session that calls it. So the
-	// first session works with a copy.
+	// withPace sets the connection of p.Session to the connection of the calling session.
+	// The first session therefore works with a copy of p.Session.
 	own, conn := p.Session, p.Session.Conn
 	p.startSession(ctx, &batch.Session{
 		Conn: conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Kept: own.Kept,
 	})
 	p.sessions.Wait()
-	// withPace left the connection of another session in p.Session, which has been
-	// released to its pool. If the pass's own connection is closed, p.Session keeps that
-	// one.
+	// withPace may have left a connection in p.Session that another session has released
+	// to its pool. If the pass's own connection is closed, p.Session keeps the other one.
 	if !conn.IsClosed() {
 		own.Conn = conn
 	}
 	return p.err
 }
 
-// startSession runs a session in its own goroutine. A panic in it ends the pass and not
-// the process.
+// startSession runs a session in its own goroutine. A panic in the session ends the pass,
+// but not the process.
 func (p *Pass) startSession(ctx context.Context, on *batch.Session) {
 	s := &session{Pass: p, on: on, first: p.started == 0}
 	p.started++
@@ -146,7 +147,8 @@ func (p *Pass) fail(err error) {
 	p.signal()
 }
 
-// drainChunks takes and drains chunks until there are none.
+// drainChunks takes chunks from the queue and drains them until the pass has no chunk
+// left.
 func (s *session) drainChunks(ctx context.Context) error {
 	for {
 		c, err := s.nextChunk(ctx)
@@ -172,8 +174,8 @@ func (s *session) drainChunks(ctx context.Context) error {
 	}
 }
 
-// leavePass removes the session from the pass. It drops errNoConnection while other
-// sessions are alive.
+// leavePass ends the session after an error. If other sessions are alive, it drops
+// errNoConnection, since they continue without this one.
 func (s *session) leavePass(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,9 +187,9 @@ func (s *session) leavePass(err error) error {
 
 // drainChunk drains one chunk. It first tries the direct statements. If they take too
 // long or meet a lock, it changes the rows in pieces and then runs the direct statements
-// for the rows that are left. A step returns done if this session has nothing more to do
-// with the chunk: its tombstones were removed, deferred or returned to the queue.
-// drainChunk returns an error only if the session cannot continue.
+// for the rows that are left. A step returns done if this session has no more work with
+// the chunk: its tombstones were removed, deferred or returned to the queue. drainChunk
+// returns an error only if the session cannot continue.
 func (s *session) drainChunk(ctx context.Context, c *chunk) error {
 	edges, obstacle := s.usableEdges(c)
 	if obstacle != nil && len(edges) == 0 {
@@ -213,9 +215,9 @@ func (s *session) drainChunk(ctx context.Context, c *chunk) error {
 	return s.finishChunk(ctx, c, edges)
 }
 
-// usableEdges returns the edges of the parent that can be drained now. If some cannot, it
-// also returns the reason. If there are several reasons, a broken edge comes first and a
-// lock last.
+// usableEdges returns the edges of the parent that can be drained now, and the reason if
+// some cannot. If there are several reasons, it returns a broken edge first and a lock
+// last.
 func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,15 +241,15 @@ func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) 
 	return usable, obstacle
 }
 
-// mustAwaitEvents reports whether an edge must wait for earlier edges that have rows
-// left: ON DELETE CASCADE from its rows could delete rows that emit events, without their
-// event.
+// mustAwaitEvents reports whether an edge must wait because an earlier edge, whose
+// deleted rows emit events, has rows left. ON DELETE CASCADE from the rows of the edge
+// could delete those rows without their event.
 func mustAwaitEvents(e *Edge, left []*Edge) bool {
 	return !e.Updates() && slices.ContainsFunc(left, func(earlier *Edge) bool { return earlier.EmitsEvent })
 }
 
-// edgeObstacle returns why an edge cannot be drained now, or nil. Locked rows are no
-// obstacle, a locked table is. The caller holds p.mu.
+// edgeObstacle returns the reason why an edge cannot be drained now, or nil. A locked
+// table is an obstacle, but locked rows are not. The caller holds p.mu.
 func (p *Pass) edgeObstacle(e *Edge) *batch.Fault {
 	switch remote := p.Remotes[e.Database]; {
 	case e.Broken != "":
@@ -261,13 +263,13 @@ func (p *Pass) edgeObstacle(e *Edge) *batch.Fault {
 	return e.held
 }
 
-// manyEdges is the number of edges above which a query first selects the edges that have
-// rows.
+// manyEdges is the number of edges above which selectEdges queries which edges have rows.
 const manyEdges = 10
 
-// selectEdges returns the edges to drain. It leaves out edges without rows if there are
-// many edges, or if the parent is living. If an edge that refuses the deletion has rows,
-// the key has an attempt.
+// selectEdges returns the edges to drain. If the parent is living or has more than
+// manyEdges edges, it queries which edges have rows and leaves out the others. The
+// recheck finds rows that are inserted into these later. If an edge that refuses the
+// deletion (Edge.Refusal) has rows, the key has an attempt and done is true.
 func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (selected []*Edge, done bool, err error) {
 	if len(edges) > manyEdges || c.parent.lives() {
 		selected, err := s.edgesWithRows(ctx, c, edges)
@@ -293,17 +295,19 @@ func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (sel
 	return edges, false, nil
 }
 
-// needsPieces reports whether direct statements are unlikely to succeed: they timed out
-// before, an edge limits its rows, or rows are locked.
+// needsPieces reports whether the chunk is drained in pieces without trying the direct
+// statements first: they timed out before, an edge limits its rows, or rows are locked.
 func (s *session) needsPieces(c *chunk, edges []*Edge) bool {
 	return c.inPieces || slices.ContainsFunc(edges, func(e *Edge) bool { return s.limited(e) || s.blockedNow(e) })
 }
 
 // tryDirect runs the direct statements with a short timeout. It returns false if the
-// chunk must be drained in pieces.
+// chunk must be drained in pieces: rows are locked, a row cannot be moved because of a
+// duplicate, or the statements of a single key take too long. It divides a chunk of
+// several keys that takes too long.
 func (s *session) tryDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault) (done bool, _ error) {
-	// The fixed part of the duration does not depend on the number of keys, so it must
-	// not cause a timeout, which makes chunks smaller.
+	// The fixed part of the duration does not depend on the number of keys. Without the
+	// allowance for it, chunks could become smaller without becoming faster.
 	err := s.runDirect(ctx, c, edges, obstacle, cutoffs*s.directTarget(c.parent)+s.Sizes.fixed(c.parent.Name))
 	switch f := batch.Judge(err); {
 	case err == nil:
@@ -329,8 +333,8 @@ func (s *session) tryDirect(ctx context.Context, c *chunk, edges []*Edge, obstac
 }
 
 // shrinkDirect makes later chunks smaller after a direct statement timed out. The planner
-// may have chosen a sequential scan. So all later direct statements of the pass limit the
-// keys by an upper bound too, with which it never does.
+// may have chosen a sequential scan. So all later direct statements of the pass also
+// limit the keys by an upper bound: with both bounds the planner never chooses one.
 func (s *session) shrinkDirect(c *chunk) {
 	s.Sizes.shrink(c.parent.Name, len(c.tombstones))
 	s.mu.Lock()
@@ -338,8 +342,8 @@ func (s *session) shrinkDirect(c *chunk) {
 	s.upperBounded = true
 }
 
-// drainPieces changes the rows of each edge in pieces. An error on one edge does not stop
-// the others.
+// drainPieces changes the rows of each edge in pieces, and then the rows of Parent.Tree.
+// An error on one edge does not stop the others.
 func (s *session) drainPieces(ctx context.Context, c *chunk, edges []*Edge) (done bool, _ error) {
 	c.begun = len(c.tombstones) == 1
 	var failed error
@@ -355,7 +359,7 @@ func (s *session) drainPieces(ctx context.Context, c *chunk, edges []*Edge) (don
 		}
 		switch f := batch.Judge(err); {
 		case err == nil:
-		case f.Verdict == batch.Conflict: // finishChunk retries.
+		case f.Verdict == batch.Conflict: // finishChunk changes these rows.
 		case f.Lock() && c.parent.lives():
 			locked = cmp.Or(locked, s.tableHolder(ctx, c.parent, []*Edge{e}, f))
 		case f.Lock():
@@ -375,9 +379,10 @@ func (s *session) drainPieces(ctx context.Context, c *chunk, edges []*Edge) (don
 	return failed != nil, s.handleError(ctx, c, failed)
 }
 
-// finishChunk runs the direct statements with the full statement timeout, for the rows
-// that the pieces left. If rows are locked, it waits for them edge by edge and then runs
-// the direct statements once more.
+// finishChunk drains the rows that the pieces left, by the direct statements with the
+// full statement timeout. If rows are locked, it waits for each edge's locks with the
+// full lock timeout and then runs the direct statements once more. If a lock is still
+// held, it defers the chunk.
 func (s *session) finishChunk(ctx context.Context, c *chunk, edges []*Edge) error {
 	usable, obstacle := s.usableEdges(c)
 	if obstacle != nil {
@@ -403,8 +408,8 @@ func (s *session) finishChunk(ctx context.Context, c *chunk, edges []*Edge) erro
 	return s.handleError(ctx, c, err)
 }
 
-// mostConflicts limits how often a direct statement is retried after a serialization
-// failure.
+// mostConflicts limits how often in a row a statement is tried that ends with a
+// serialization failure or deadlock.
 const mostConflicts = 5
 
 // retryDirect calls runDirect with the full statement timeout and retries it after
@@ -420,8 +425,8 @@ func (s *session) retryDirect(ctx context.Context, c *chunk, edges []*Edge) (err
 }
 
 // runDirect drains the edges in other databases, runs the direct statements and removes
-// the tombstones that are finished. If obstacle is set, an edge of the parent is not
-// among edges. The tombstones are then kept and deferred.
+// the tombstones that are finished. If obstacle is set, another edge of the parent cannot
+// be drained. The tombstones are then kept and deferred.
 func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault,
 	timeout time.Duration,
 ) error {
@@ -448,17 +453,18 @@ func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstac
 	return s.dropRemoved(ctx, c, removed, rows)
 }
 
-// mostTries limits how often one pass retries a chunk because a try left rows or because
-// a retry may avoid the error.
+// mostTries limits how often one pass retries a chunk after a transaction that left rows,
+// or after an error that a retry may avoid.
 const mostTries = 20
 
-// KeptRowsMessage is the error message if rows are left although no session has locked
-// them.
+// KeptRowsMessage is the message of the fault if rows are left although no session has
+// locked them.
 const KeptRowsMessage = "children are left although no session has locked them: a trigger or rule of a child table keeps or restores them"
 
-// dropRemoved drops removed tombstones from the chunk. If some are left, something keeps
-// or restores their rows. They are retried, and after too many tries they have an
-// attempt. If no row changed, another try will hardly change one.
+// dropRemoved drops the removed tombstones from the chunk. If tombstones are left, a
+// trigger or rule keeps or restores their rows. The chunk is then retried, and has an
+// attempt after too many tries. If the transaction changed no row, another try would
+// hardly change one.
 func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Removed, rows int64) error {
 	if s.reportRemoved(ctx, c, removed); len(c.tombstones) == 0 {
 		return nil
@@ -467,7 +473,7 @@ func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Removed, ro
 	if rows == 0 {
 		most = 1
 		if c.parent.lives() {
-			// selectEdges may have left out an edge that has new rows since. Try again.
+			// An edge that selectEdges left out may have new rows.
 			most = mostConflicts
 		}
 	}
@@ -478,7 +484,7 @@ func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Removed, ro
 	return s.recordAttempt(ctx, c, batch.Fault{Table: c.parent.Label(), Message: KeptRowsMessage})
 }
 
-// reportRemoved drops removed tombstones from the chunk and reports them.
+// reportRemoved drops the removed tombstones from the chunk and reports them.
 func (s *session) reportRemoved(ctx context.Context, c *chunk, removed Removed) {
 	var deleted, living, left []Tombstone
 	for _, t := range c.tombstones {

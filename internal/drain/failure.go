@@ -10,25 +10,28 @@ import (
 	"sexton/internal/batch"
 )
 
-// ErrYield stops the work on a chunk because other chunks wait or the pass ends.
+// ErrYield is returned if the work on a chunk stops early, because other chunks wait or
+// the pass ends.
 var ErrYield = errors.New("yield")
 
-// errNoConnection ends a session whose connection was lost and could not be replaced.
+// errNoConnection is the error of a session whose connection was lost and could not be
+// replaced.
 var errNoConnection = errors.New("could not reconnect after a lost connection")
 
 const (
-	// mostTimeouts is the number of consecutive single keys that may time out in an edge
-	// before the edge is held.
+	// mostTimeouts is the number of single keys whose statements may time out in a row
+	// before their edge is held.
 	mostTimeouts = 3
-	// heldFor defers tombstones that cannot be finished until an operator has fixed the
-	// cause.
+	// heldFor is the time for which tombstones are deferred that cannot be finished until
+	// an operator has fixed the cause.
 	heldFor = time.Minute
 )
 
-// SQLSTATEs with a reaction of their own. The function undo_set raises otherColumns if
-// the table's columns have changed, rowTooLarge if a row is too large to keep, and
-// rowsUnfit if rows cannot be kept by a statement that reads them before it deletes them.
-// Postgres raises notSupported for a statement that keeps rows of a table with rules.
+// Errors with these SQLSTATEs are handled differently from their class. The function
+// undo_set raises otherColumns if the table's columns have changed, rowTooLarge if a row
+// is too large to keep, and rowsUnfit if rows cannot be kept by a statement that reads
+// them before it deletes them. Postgres raises notSupported for a statement that keeps
+// rows of a table with rules.
 const (
 	noPrivilege  = "42501"
 	otherColumns = "SX005"
@@ -38,8 +41,8 @@ const (
 )
 
 // handleError handles the error of a chunk. Depending on the error it ends the session,
-// holds the edge, divides the chunk, returns it to the queue, defers it, or records an
-// attempt if the chunk has a single key.
+// holds the edge, divides the chunk, returns the chunk to the queue, defers it, or
+// records an attempt if the chunk has a single key.
 func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 	switch {
 	case err == nil:
@@ -88,12 +91,14 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 }
 
 // isNewChild reports whether f is a foreign key violation: a row began to refer to the
-// key after the snapshot of the completion.
+// parent's row after the snapshot of the statement that deletes it.
 func isNewChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState == "23001" }
 
-// handleFault defers, divides or records an attempt after a fault that the server
-// reported. e is the edge of the failed statement, or nil. A fault of a living parent's
-// key always counts as an attempt, unless the fault is a lock.
+// handleFault handles a fault that the server reported. e is the edge of the failed
+// statement, or nil. Depending on the fault it defers the chunk, holds the edge, divides
+// the chunk, or records an attempt. A fault that a row may cause, for example in a
+// trigger, divides the chunk until the failing key is isolated. A fault of a living
+// parent's key always counts as an attempt, unless the fault is a lock.
 func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fault) error {
 	switch {
 	case f.Lock():
@@ -104,7 +109,7 @@ func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fa
 		return s.deferHeld(ctx, c, f)
 	case f.Verdict == batch.Hopeless:
 		if e.Keep != nil && f.SQLState == notSupported {
-			f.Message = "undo cannot keep rows of a table with rules: " + f.Message
+			f.Message += " (undo cannot keep rows of a table with rules)"
 		}
 		s.hold(e, f)
 		s.returnFirst(c)
@@ -126,8 +131,8 @@ func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fa
 }
 
 // reconnect replaces a lost connection. The statement may be the cause, because it
-// crashes its server process or a pooler cuts it off. So the chunk is divided, and a
-// single key that loses the connection twice has an attempt.
+// crashes its server process or a pooler cuts it off. So the chunk is divided. A single
+// key whose statements lose two connections has an attempt.
 func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err error) error {
 	if !s.on.Conn.IsClosed() || ctx.Err() != nil || s.ended() {
 		return err
@@ -152,8 +157,9 @@ func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err er
 	return nil
 }
 
-// useReturning makes an edge use RETURNING to keep rows, if the other form caused the
-// error. It reports whether a retry makes sense.
+// useReturning makes an edge keep its rows by RETURNING, if the rows did not fit a
+// statement that reads them before it deletes them. It reports whether the chunk should
+// be retried.
 func (s *session) useReturning(c *chunk, e *Edge, f batch.Fault) bool {
 	if e.Keep == nil || f.SQLState != rowsUnfit {
 		return false
@@ -161,12 +167,13 @@ func (s *session) useReturning(c *chunk, e *Edge, f batch.Fault) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*e.UseReturning = true
-	// Another session of the pass may have set it since the statement was built.
+	// UseReturning may be set already: another session of the pass may have set it after
+	// this statement was built. So count the tries.
 	c.tries++
 	return c.tries < mostTries
 }
 
-// missingPrivilege returns which privilege on the edge's table the role lacks, or "".
+// missingPrivilege returns the privilege on the edge's table that the role lacks, or "".
 func (s *session) missingPrivilege(ctx context.Context, e *Edge) string {
 	if !e.remote() {
 		return s.Source.Lacking(ctx, s.on, e)
@@ -196,7 +203,7 @@ func (p *Pass) holdParent(parent *Parent, f batch.Fault) {
 }
 
 // countTimeout counts a timeout of a single key in an edge. After mostTimeouts in a row,
-// the edge is held.
+// it holds the edge.
 func (p *Pass) countTimeout(e *Edge, f batch.Fault) {
 	p.mu.Lock()
 	e.timeouts++
@@ -207,7 +214,7 @@ func (p *Pass) countTimeout(e *Edge, f batch.Fault) {
 	}
 }
 
-// deferChunk defers a chunk that has an edge which cannot be drained now.
+// deferChunk defers a chunk because of an obstacle on one of its edges.
 func (s *session) deferChunk(ctx context.Context, c *chunk, obstacle batch.Fault) error {
 	if obstacle.Lock() {
 		return s.postpone(ctx, c, obstacle.Message)
@@ -229,9 +236,10 @@ func (s *session) deferHeld(ctx context.Context, c *chunk, f batch.Fault) error 
 	return err
 }
 
-// recordAttempt records a failed attempt for the chunk's tombstones. They are not tried
-// again in this pass. If none exists any more, there is no failure: a connection was lost
-// after the COMMIT that removed them.
+// recordAttempt records a failed attempt for the chunk's tombstones. None of them is
+// tried again in this pass. The direct transaction was rolled back, so their children in
+// all other edges are kept too. If none of the tombstones exists any more, there is no
+// failure: a connection was lost after the COMMIT that removed them.
 func (s *session) recordAttempt(ctx context.Context, c *chunk, f batch.Fault) error {
 	s.mu.Lock()
 	for _, t := range c.tombstones {

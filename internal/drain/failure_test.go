@@ -43,42 +43,43 @@ INSERT INTO users (id, username, email, name, user_type, admin) SELECT n, n, n, 
 INSERT INTO groups (id, name, path) VALUES (1, 'one', 'one'), (2, 'two', 'two');
 INSERT INTO children SELECT 10 * top + n, top, 'new' FROM generate_series(1, 2) AS top, generate_series(1, 10) AS n;`
 
-// verb is one way to delete or change the children of two rows.
-type verb struct {
-	// event is the event of the children's triggers.
+// operation deletes or changes the children of two rows by one of the engines.
+type operation struct {
+	// event is the statement on the children, DELETE or UPDATE, for triggers.
 	event string
-	// open returns a database in which both rows are due.
+	// open creates a database in which the children of both rows are due.
 	open func(t *testing.T) *dbtest.DB
-	// run runs a pass, which calls then after every batch. It returns the number of
-	// changed rows in the statistics.
-	run func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts, error)
-	// blamed selects the deferred rows with their attempts and reasons. due makes them
-	// due again.
-	blamed, due string
+	// run runs a pass and calls afterBatch after every batch. It returns the number of
+	// changed rows and the errors in the pass's statistics.
+	run func(t *testing.T, db *dbtest.DB, limits batch.Limits, afterBatch func(*pgx.Conn)) (int64, []batch.FaultCounts, error)
+	// attempts selects the rows that have an attempt, with the number of attempts and the
+	// last error. makeDue is the SQL that makes these rows due again.
+	attempts, makeDue string
 }
 
-// session returns a session under a new lease. It may be the lease of a killed session.
-func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batch.Session {
+// newSession returns a session under a new lease. It takes the lease over if an earlier
+// session has it.
+func newSession(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batch.Session {
 	db.Exec("UPDATE sexton.leases SET expires_at = now()")
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted := pgtest.Must(manager.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
-	return beside(t, db, &batch.Session{Names: dbtest.Names(), Fence: granted, Limits: limits})
+	return openSession(t, db, &batch.Session{Names: dbtest.Names(), Fence: granted, Limits: limits})
 }
 
-// beside returns another session under the same lease.
-func beside(t *testing.T, db *dbtest.DB, s *batch.Session) *batch.Session {
+// openSession returns a session under the lease of s, on a new connection.
+func openSession(t *testing.T, db *dbtest.DB, s *batch.Session) *batch.Session {
 	return &batch.Session{Conn: pgtest.Connect(t, db.URL), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
 }
 
-func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive, connections int) verb {
-	return verb{
+func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive, connections int) operation {
+	return operation{
 		event: event,
 		open: func(t *testing.T) *dbtest.DB {
 			db := dbtest.Tracked(t, application, "parents")
 			db.Exec("DELETE FROM parents")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts,
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, afterBatch func(*pgx.Conn)) (int64, []batch.FaultCounts,
 			error,
 		) {
 			defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(
@@ -86,49 +87,49 @@ func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive, connecti
 			parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(),
 				[]loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 			require.NoError(t, problems.Err())
-			s := session(t, db, "loose_foreign_keys/cleanup_worker:main", limits)
+			s := newSession(t, db, "loose_foreign_keys/cleanup_worker:main", limits)
 			stats, err := (&loosefk.Engine{
 				Database: "main", Parents: parents["main"], Session: s, Limits: loosefk.Limits{Runtime: time.Minute},
 				Adaptive:    adaptive,
-				Progress:    func(context.Context, *loosefk.Stats) { then(s.Conn) },
-				Connections: connections, More: func(context.Context) *batch.Session { return beside(t, db, s) },
+				Progress:    func(context.Context, *loosefk.Stats) { afterBatch(s.Conn) },
+				Connections: connections, More: func(context.Context) *batch.Session { return openSession(t, db, s) },
 			}).Run(t.Context())
 			return stats.DeleteCount + stats.UpdateCount, stats.Errors, err
 		},
-		blamed: "SELECT primary_key_value, cleanup_attempts, last_error FROM loose_foreign_keys_deleted_records WHERE status = 1 AND cleanup_attempts > 0",
+		attempts: "SELECT primary_key_value, cleanup_attempts, last_error FROM loose_foreign_keys_deleted_records WHERE status = 1 AND cleanup_attempts > 0",
 	}
 }
 
-func userColumn(lists ghostuser.Lists, event string, sizes ghostuser.Sizes) verb {
-	return verb{
+func userColumn(lists ghostuser.Lists, event string, sizes ghostuser.Sizes) operation {
+	return operation{
 		event: event,
 		open: func(t *testing.T) *dbtest.DB {
 			db := dbtest.WithUsers(t, application)
 			db.Exec("SELECT sexton.delete_user(id, NULL, false) FROM users WHERE id < 3")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts,
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, afterBatch func(*pgx.Conn)) (int64, []batch.FaultCounts,
 			error,
 		) {
 			plan, problems := pgtest.Must2(ghostuser.Resolve(t.Context(), db.Pool(), "public", lists))(t)
 			require.NoError(t, problems.Err())
-			s := session(t, db, "users/migrate_records_to_ghost_user_in_batches_worker", limits)
+			s := newSession(t, db, "users/migrate_records_to_ghost_user_in_batches_worker", limits)
 			stats, err := (&ghostuser.Engine{
 				Session: s, Plan: plan, Sizes: sizes, Progress: func(context.Context,
 					*ghostuser.Stats,
 				) {
-					then(s.Conn)
+					afterBatch(s.Conn)
 				},
 			}).Run(t.Context())
 			return sum(stats.Moved, stats.Deleted, stats.Nullified), stats.Errors, err
 		},
-		blamed: "SELECT user_id, attempts, last_error FROM users_ghost_user_migrations WHERE attempts > 0",
-		due:    "UPDATE users_ghost_user_migrations SET consume_after = now()",
+		attempts: "SELECT user_id, attempts, last_error FROM users_ghost_user_migrations WHERE attempts > 0",
+		makeDue:    "UPDATE users_ghost_user_migrations SET consume_after = now()",
 	}
 }
 
-func nativeKey(action, event string) verb {
-	return verb{
+func nativeKey(action, event string) operation {
+	return operation{
 		event: event,
 		open: func(t *testing.T) *dbtest.DB {
 			db := dbtest.WithGroups(t, application)
@@ -137,20 +138,20 @@ func nativeKey(action, event string) verb {
 			db.Exec("INSERT INTO group_deletion_schedules SELECT id, 3, marked_for_deletion_on FROM groups")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (n int64,
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, afterBatch func(*pgx.Conn)) (n int64,
 			all []batch.FaultCounts, _ error,
 		) {
 			for group := int64(1); group <= 2; group++ {
 				plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(),
 					groupdelete.Groups{}, false))(t)
 				require.NoError(t, problems.Err())
-				s := session(t, db, groupdelete.LeaseKey(dml.IntegerID(group)), limits)
+				s := newSession(t, db, groupdelete.LeaseKey(dml.IntegerID(group)), limits)
 				stats, err := (&groupdelete.Engine{
 					Session: s, Plan: plan, GroupID: dml.IntegerID(group), Database: db.Connected,
 					Sizes: groupdelete.Sizes{Rows: 4},
 					Progress: func(_ context.Context, stats *groupdelete.Stats) {
 						if stats.Batches > 0 {
-							then(s.Conn)
+							afterBatch(s.Conn)
 						}
 					},
 				}).Run(t.Context())
@@ -161,20 +162,20 @@ func nativeKey(action, event string) verb {
 			}
 			return n, all, nil
 		},
-		blamed: "SELECT group_id, attempts, last_error FROM sexton.group_destructions WHERE attempts > 0",
+		attempts: "SELECT group_id, attempts, last_error FROM sexton.group_destructions WHERE attempts > 0",
 	}
 }
 
-func verbs() map[string]verb {
-	steered, columns := loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1}, []string{"top_id"}
+func operations() map[string]operation {
+	adaptive, columns := loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1}, []string{"top_id"}
 	few := ghostuser.Sizes{Move: 4, Delete: 4, Nullify: 4}
 	together := few
 	together.Target = 20 * time.Millisecond
-	return map[string]verb{
+	return map[string]operation{
 		"loose, delete":           looseForeignKey("async_delete", "DELETE", loosefk.Adaptive{}, 1),
-		"loose, delete, steered":  looseForeignKey("async_delete", "DELETE", steered, 1),
-		"loose, nullify, steered": looseForeignKey("async_nullify", "UPDATE", steered, 1),
-		"loose, four connections": looseForeignKey("async_delete", "DELETE", steered, 4),
+		"loose, delete, adaptive":  looseForeignKey("async_delete", "DELETE", adaptive, 1),
+		"loose, nullify, adaptive": looseForeignKey("async_nullify", "UPDATE", adaptive, 1),
+		"loose, four connections": looseForeignKey("async_delete", "DELETE", adaptive, 4),
 		"loose, assign": looseForeignKey("update_column_to, target_column: note, target_value: done",
 			"UPDATE", loosefk.Adaptive{}, 1),
 		"user, move": userColumn(ghostuser.Lists{Move: []ghostuser.Move{{
@@ -185,7 +186,7 @@ func verbs() map[string]verb {
 			Table:   "children",
 			Columns: columns,
 		}}}, "UPDATE", together),
-		"user, delete, steered": userColumn(ghostuser.Lists{Delete: []ghostuser.Columns{{
+		"user, delete, adaptive": userColumn(ghostuser.Lists{Delete: []ghostuser.Columns{{
 			Table:   "children",
 			Columns: columns,
 		}}}, "DELETE", together),
@@ -207,42 +208,41 @@ func sum(counts ...map[string]int64) (n int64) {
 	return n
 }
 
-// left returns the number of unchanged children of a row.
-func left(t *testing.T, db *dbtest.DB, top int) int64 {
+// countUnchanged returns the number of children of a row that were not deleted or changed.
+func countUnchanged(t *testing.T, db *dbtest.DB, top int) int64 {
 	return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children WHERE top_id = $1 AND note <> 'done'",
 		top)
 }
 
-// trigger creates a trigger that runs body before each ROW of the children, or STATEMENT
-// on them.
-func (v verb) trigger(db *dbtest.DB, each, body string) {
+// trigger creates a trigger that runs body before the operation's event on children. each
+// is ROW or STATEMENT.
+func (o operation) trigger(db *dbtest.DB, each, body string) {
 	db.Exec("CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN " + body +
 		" IF tg_op = 'DELETE' THEN RETURN old; END IF; RETURN new; END $$")
-	db.Exec("CREATE TRIGGER hook BEFORE " + v.event + " ON children FOR EACH " + each + " EXECUTE FUNCTION hook()")
+	db.Exec("CREATE TRIGGER hook BEFORE " + o.event + " ON children FOR EACH " + each + " EXECUTE FUNCTION hook()")
 }
 
-// TestFailures runs each failure for each verb. Only a row that a trigger refuses has an
-// attempt, and no row is lost.
+// Each operation changes all children after a failure, at the latest in a second pass.
+// Only the key of a row that a trigger refuses has an attempt.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	limits := batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second}
 	ignore := func(*pgx.Conn) {}
-	for failure, test := range map[string]func(t *testing.T, v verb, db *dbtest.DB){
-		"a row that stays locked is tried again": func(t *testing.T, v verb, db *dbtest.DB) {
+	for failure, test := range map[string]func(t *testing.T, o operation, db *dbtest.DB){
+		"a locked row is retried without an attempt": func(t *testing.T, o operation, db *dbtest.DB) {
 			tx := pgtest.Begin(t, db.Pool(), "SELECT FROM children WHERE id = 15 FOR UPDATE")
 			var running sync.WaitGroup
 			var errors []batch.FaultCounts
 			var runErr error
 			brief := limits
 			brief.LockTimeout = 100 * time.Millisecond
-			running.Go(func() { _, errors, runErr = v.run(t, db, brief, ignore) })
-			pgtest.WaitFor(t, "all other rows to go", func(context.Context) (bool, error) {
-				return left(t, db, 1) == 1,
-					nil
+			running.Go(func() { _, errors, runErr = o.run(t, db, brief, ignore) })
+			pgtest.WaitFor(t, "all rows except the locked one to be changed", func(context.Context) (bool, error) {
+				return countUnchanged(t, db, 1) == 1, nil
 			})
 			waiting := time.Time{}
-			for range 2 { // The wait that ran into its timeout, and the next one.
-				pgtest.WaitFor(t, "the pass to wait for the row", func(ctx context.Context) (bool, error) {
+			for range 2 { // The pass must wait a second time, after a lock timeout.
+				pgtest.WaitFor(t, "the pass to wait for the locked row", func(ctx context.Context) (bool, error) {
 					before := waiting
 					err := db.Pool().QueryRow(ctx,
 						"SELECT coalesce(max(xact_start), $1) FROM pg_stat_activity WHERE datname = current_database() "+
@@ -250,54 +250,54 @@ func TestFailures(t *testing.T) {
 					return waiting.After(before), err
 				})
 			}
-			require.Empty(t, db.Rows(v.blamed))
+			require.Empty(t, db.Rows(o.attempts))
 			require.NoError(t, tx.Rollback(t.Context()))
 			running.Wait()
 			require.NoError(t, runErr)
 			require.Empty(t, errors)
 		},
-		"deadlocks and the like are tried again": func(t *testing.T, v verb, db *dbtest.DB) {
+		"deadlocks and serialization failures are retried": func(t *testing.T, o operation, db *dbtest.DB) {
 			db.Exec("CREATE SEQUENCE tries")
-			v.trigger(db, "STATEMENT", `CASE nextval('public.tries') WHEN 1 THEN RAISE EXCEPTION USING ERRCODE = '40P01';
+			o.trigger(db, "STATEMENT", `CASE nextval('public.tries') WHEN 1 THEN RAISE EXCEPTION USING ERRCODE = '40P01';
 				WHEN 2 THEN RAISE EXCEPTION USING ERRCODE = '40001'; ELSE END CASE;`)
-			_, errors := pgtest.Must2(v.run(t, db, limits, ignore))(t)
+			_, errors := pgtest.Must2(o.run(t, db, limits, ignore))(t)
 			require.Empty(t, errors)
 		},
-		"statements that take too long become smaller": func(t *testing.T, v verb, db *dbtest.DB) {
-			// The statement takes longer than the limit of a target.
-			v.trigger(db, "ROW", "PERFORM pg_sleep(0.12);")
+		"statements that take too long are retried with fewer rows": func(t *testing.T, o operation, db *dbtest.DB) {
+			// Each row takes longer than a direct statement may take for the target of 20 ms.
+			o.trigger(db, "ROW", "PERFORM pg_sleep(0.12);")
 			tight := limits
 			tight.StatementTimeout = time.Second
-			_, errors := pgtest.Must2(v.run(t, db, tight, ignore))(t)
+			_, errors := pgtest.Must2(o.run(t, db, tight, ignore))(t)
 			for _, e := range errors {
 				require.Equal(t, "57014", e.SQLState)
 			}
 		},
-		"a row that fails is to blame": func(t *testing.T, v verb, db *dbtest.DB) {
-			// An SQLSTATE that a trigger raises means nothing for server, table and
-			// connection.
+		"a failing row is isolated and has an attempt": func(t *testing.T, o operation, db *dbtest.DB) {
+			// From the server, these SQLSTATEs mean a missing privilege and a shutdown.
+			// From a trigger, they only mean that the row failed.
 			for i, state := range []string{"42501", "57P01"} {
-				v.trigger(db, "ROW WHEN (old.id = 15)", "RAISE EXCEPTION 'raised' USING ERRCODE = '"+state+"';")
-				_, errors := pgtest.Must2(v.run(t, db, limits, ignore))(t)
+				o.trigger(db, "ROW WHEN (old.id = 15)", "RAISE EXCEPTION 'raised' USING ERRCODE = '"+state+"';")
+				_, errors := pgtest.Must2(o.run(t, db, limits, ignore))(t)
 				require.Equal(t, []batch.FaultCounts{{
 					Table: "children", SQLState: state, Message: "raised",
 					Count: errors[0].Count,
 				}}, errors)
 				require.Equal(t, [][]string{{"1", fmt.Sprint(i + 1), "children: SQLSTATE " + state + ": raised"}},
-					db.Rows(v.blamed))
-				require.Zero(t, left(t, db, 2), "the others go on")
-				require.Positive(t, left(t, db, 1))
-				db.Exec("DROP FUNCTION hook CASCADE; " + v.due)
+					db.Rows(o.attempts))
+				require.Zero(t, countUnchanged(t, db, 2), "the children of the other row are changed")
+				require.Positive(t, countUnchanged(t, db, 1))
+				db.Exec("DROP FUNCTION hook CASCADE; " + o.makeDue)
 			}
-			pgtest.Must2(v.run(t, db, limits, ignore))(t)
+			pgtest.Must2(o.run(t, db, limits, ignore))(t)
 		},
 		// A pass that can open another connection continues with it. Otherwise the next
-		// pass does.
-		"a lost connection loses no work": func(t *testing.T, v verb, db *dbtest.DB) {
+		// pass changes the rows that are left.
+		"rows are changed after a lost connection": func(t *testing.T, o operation, db *dbtest.DB) {
 			for passes := 0; ; passes++ {
 				var kill sync.Once
 				killed := false
-				_, _, err := v.run(t, db, limits, func(conn *pgx.Conn) {
+				_, _, err := o.run(t, db, limits, func(conn *pgx.Conn) {
 					kill.Do(func() { killed = true; db.KillOnce(conn)() })
 				})
 				if err == nil {
@@ -308,9 +308,9 @@ func TestFailures(t *testing.T) {
 				require.Less(t, passes, 100)
 			}
 		},
-		"a lost fence ends the pass at once": func(t *testing.T, v verb, db *dbtest.DB) {
+		"a lost fence ends the pass immediately": func(t *testing.T, o operation, db *dbtest.DB) {
 			var lose sync.Once
-			n, errors, err := v.run(t, db, limits, func(*pgx.Conn) {
+			n, errors, err := o.run(t, db, limits, func(*pgx.Conn) {
 				lose.Do(func() {
 					db.Exec("UPDATE sexton.fences SET token = token + 1; CREATE TABLE kept AS SELECT * FROM children")
 				})
@@ -318,25 +318,26 @@ func TestFailures(t *testing.T) {
 			require.ErrorIs(t, err, lease.ErrLost)
 			require.Empty(t, errors)
 			require.Empty(t, db.Rows("SELECT * FROM kept EXCEPT SELECT * FROM children"),
-				"an earlier holder changed rows")
-			require.Equal(t, 20-left(t, db, 1)-left(t, db, 2), n, "the statistics are valid beside the error")
-			require.Empty(t, db.Rows(v.blamed))
-			_, _, err = v.run(t, db, limits, ignore)
+				"the former holder of the lease changed rows")
+			require.Equal(t, 20-countUnchanged(t, db, 1)-countUnchanged(t, db, 2), n,
+				"the statistics count the rows that were changed before the error")
+			require.Empty(t, db.Rows(o.attempts))
+			_, _, err = o.run(t, db, limits, ignore)
 			require.NoError(t, err)
 		},
 	} {
-		// One verb of each engine is enough, except for rows that fail.
-		tried := pgtest.Few(t, verbs(), "loose, four connections", "users together, move", "group, nullify in a tree")
-		if failure == "a row that fails is to blame" {
-			tried = verbs()
+		// One operation per engine is enough, except for failing rows.
+		tried := pgtest.Few(t, operations(), "loose, four connections", "users together, move", "group, nullify in a tree")
+		if failure == "a failing row is isolated and has an attempt" {
+			tried = operations()
 		}
-		for name, v := range tried {
+		for name, o := range tried {
 			t.Run(failure+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				db := v.open(t)
-				test(t, v, db)
-				require.Zero(t, left(t, db, 1)+left(t, db, 2))
-				require.Empty(t, db.Rows(v.blamed))
+				db := o.open(t)
+				test(t, o, db)
+				require.Zero(t, countUnchanged(t, db, 1)+countUnchanged(t, db, 2))
+				require.Empty(t, db.Rows(o.attempts))
 			})
 		}
 	}

@@ -13,17 +13,19 @@ import (
 )
 
 const (
-	// shortestWait and longestWait limit the time for which tombstones with locked rows
-	// are deferred. It doubles with each failure.
+	// Tombstones with locked rows are deferred for shortestWait at first, and then for
+	// twice as long after each further lock timeout, up to longestWait.
 	shortestWait, longestWait = time.Second, 15 * time.Second
 	// lockedRows is the number of locked rows that one transaction waits for.
 	lockedRows = 10
-	// mostOwnConflicts is the number of lock conflicts between sessions of the pass after
-	// which the pass continues with one session.
+	// mostOwnConflicts is the number of lock conflicts of one chunk with other sessions
+	// of the pass after which the pass continues with one session.
 	mostOwnConflicts = 3
 )
 
-// block records that other sessions hold locks on rows of a leaf, or on the table.
+// block records that other sessions hold locks on rows of a leaf, or on the table. Until
+// it ends, no chunk waits for locked rows of that leaf before it has drained its other
+// rows.
 type block struct {
 	until  time.Time
 	length time.Duration
@@ -35,8 +37,9 @@ type block struct {
 func (b *block) lasts() bool { return b != nil && time.Now().Before(b.until) }
 
 // block records that other sessions hold locks on rows of the edge or, if table is set,
-// on its table. While an earlier block lasts, it only adds table to it. Each block lasts
-// twice as long as the one before, until a row of the edge is changed.
+// on its table. If an earlier block of the edge has not ended, it only adds table to that
+// block. Otherwise the new block lasts twice as long as the one before, or shortestWait
+// if a row of the edge was changed since then.
 func (p *Pass) block(e *Edge, reason string, table bool) *block {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,15 +55,16 @@ func (p *Pass) block(e *Edge, reason string, table bool) *block {
 	return e.blocked
 }
 
-// blockedNow reports whether a block of the edge lasts.
+// blockedNow reports whether the edge has a block that has not ended.
 func (p *Pass) blockedNow(e *Edge) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return e.blocked.lasts()
 }
 
-// tableHolder returns why no row of the edges can be read or changed: the session that
-// has locked one of the tables or, if it cannot be found, the lock error.
+// tableHolder returns the reason why no row of the edges can be read or changed: the
+// session that has locked one of their tables or, if no such session is found, the lock
+// error.
 func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f batch.Fault) string {
 	tables := []uint32{p.OID}
 	for _, e := range edges {
@@ -78,7 +82,7 @@ func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f b
 	return label + ": " + f.Message
 }
 
-// removeFinished removes the tombstones of a chunk that have no rows left, so that only
+// removeFinished removes those tombstones of a chunk that have no rows left, so that only
 // tombstones with locked rows are deferred. It does nothing if an edge is in another
 // database, since the statement cannot read rows there.
 func (s *session) removeFinished(ctx context.Context, c *chunk) error {
@@ -98,7 +102,7 @@ func (s *session) removeFinished(ctx context.Context, c *chunk) error {
 }
 
 // drainLocked waits for locked rows of the parent and of its edges and changes them. If a
-// lock is not released in time, it defers the chunk.
+// lock is not released in time, it defers the chunk and returns true.
 func (s *session) drainLocked(ctx context.Context, c *chunk, edges []*Edge) (done bool, _ error) {
 	if c.parent.lives() {
 		holder, err := s.awaitParent(ctx, c)
@@ -132,8 +136,8 @@ func (s *session) drainLocked(ctx context.Context, c *chunk, edges []*Edge) (don
 	return false, nil
 }
 
-// awaitParent locks the parent's row, which may have to wait. If that takes too long, it
-// returns the name of the lock's holder.
+// awaitParent waits for the lock on the parent's row. If that takes too long, it returns
+// the name of the lock holder.
 func (s *session) awaitParent(ctx context.Context, c *chunk) (holder string, err error) {
 	sql, args := c.parent.Lock(c.keys())
 	stop := s.watchHolder(ctx, "")
@@ -142,13 +146,14 @@ func (s *session) awaitParent(ctx context.Context, c *chunk) (holder string, err
 }
 
 // awaitRows changes the rows of an edge that other sessions have locked, a few at a time.
-// It first locks them with SELECT FOR UPDATE, which gets its turn even if other sessions
-// update the row all the time. The statement after it has a newer snapshot and checks the
-// parent in it. If a lock is not released in time, it returns the name of its holder.
+// It first locks them with SELECT FOR UPDATE, which gets the lock even if other sessions
+// update the row all the time. The next statement has a newer snapshot and checks the
+// parent in it. If a lock is not released in time, awaitRows returns the name of the lock
+// holder.
 func (s *session) awaitRows(ctx context.Context, c *chunk, e *Edge) (holder string, err error) {
 	limits := s.on.Limits
 	if s.blockedNow(e) {
-		// Another session has just waited for a lock in this edge without success.
+		// A session has just waited for a lock in this edge without success.
 		limits.LockTimeout = min(limits.LockTimeout, lockWait)
 	}
 	for {
@@ -186,8 +191,9 @@ func (s *session) ownSession(holder string) bool {
 	return s.started > 1 && holder != "" && strings.Contains(holder, "("+s.on.Name()+")")
 }
 
-// returnAfterConflict returns a chunk that waited for another session of the same pass to
-// the queue. After mostOwnConflicts the pass continues with one session.
+// returnAfterConflict returns a chunk to the queue that waited for a lock of another
+// session of the pass. After mostOwnConflicts such waits the pass continues with one
+// session.
 func (s *session) returnAfterConflict(c *chunk) {
 	if c.ownConflicts++; c.ownConflicts >= mostOwnConflicts {
 		s.mu.Lock()
@@ -197,8 +203,8 @@ func (s *session) returnAfterConflict(c *chunk) {
 	s.returnLast(c)
 }
 
-// postpone defers tombstones because of a lock, without an attempt, each time for twice
-// as long. The pass waits until they are due again.
+// postpone defers the chunk's tombstones because of a lock, without an attempt. Each time
+// the deferral lasts twice as long. The pass waits until they are due again.
 func (s *session) postpone(ctx context.Context, c *chunk, reason string) error {
 	s.mu.Lock()
 	longest := time.Duration(0)

@@ -13,39 +13,40 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Parent is a table whose rows were deleted, with the edges to its children.
+// Parent is a table whose rows were deleted, with the edges to its children. See lives
+// for parents whose rows still exist.
 type Parent struct {
 	*dml.Key
 
-	// Name is the name that tombstones record.
+	// Name is the table's name in tombstones.
 	Name  string
 	Edges []*Edge
 	// Tree, if set, deletes the rows that refer to the key's own row by foreign keys that
 	// are not edges. It runs after the pieces of all edges.
 	Tree func(ctx context.Context, in *TreeSession, t Tombstone) error
 
-	// The fields below are guarded by Pass.mu.
+	// Pass.mu guards the fields below.
 	//
 	// loaded are tombstones that are not in a chunk yet. returned are chunks that were
 	// returned to the queue.
 	loaded   []Tombstone
 	returned []*chunk
 	// loadedTo is the position of the last loaded tombstone. moreDue reports that the
-	// last load was full.
+	// last load reached its limit, so that further tombstones may be due.
 	loadedTo Position
 	moreDue  bool
-	// servedAt is when a session last took a chunk, and resumedAt when it last took a
-	// returned one. newFirst is set if the next chunk must be a new one even if some were
-	// returned.
+	// servedAt is the time at which a session last took a chunk, and resumedAt the time
+	// at which a session last took a returned chunk. newFirst is set if the next chunk
+	// must be a new one although chunks were returned.
 	servedAt, resumedAt time.Time
 	newFirst            bool
 	// held is the reason why this pass can finish no tombstone of the parent, or nil.
 	held *batch.Fault
 }
 
-// lives reports whether the parent's rows still exist. Source.Complete deletes such a row
-// after its edges have been drained. Each key is then a chunk of its own, and an error
-// defers only that key.
+// lives reports whether the parent is living: its rows still exist, for example those of
+// users. Source.Complete deletes such a row after its edges have been drained. Each key
+// of a living parent is a chunk of its own, and an error defers only that key.
 func (p *Parent) lives() bool { return p.Queued != "" }
 
 // Edge is one leaf table of a child: the child itself or one of its partitions.
@@ -59,18 +60,19 @@ type Edge struct {
 	// Broken is the reason why the edge can never be drained, for example that its
 	// definition does not fit the table. It is empty for a usable edge.
 	Broken string
-	// Keep, if set, describes how deleted rows are kept for undo. UseReturning is set if
-	// rows are too large or too special for Kept.ReadLeaf.
+	// Keep, if set, describes how deleted rows are kept for undo. UseReturning is set
+	// after rows did not fit a statement that reads them before it deletes them.
 	Keep         *dml.Keep
 	UseReturning *bool
 	// Limit is the maximum number of rows of one statement. If it is 0, the engine
 	// chooses.
 	Limit int
-	// Refusal is the reason why keys that have rows in this edge cannot be deleted. Such
-	// an edge has the action Forbid.
+	// Refusal is the reason why keys that have rows in this edge cannot be deleted. An
+	// edge with a refusal has the action Forbid.
 	Refusal string
-	// OnDuplicate changes a row that cannot be moved because the target has an equal row.
-	// Duplicates does the same for all rows that a unique index identifies as such.
+	// OnDuplicate is an edge that changes a row which cannot be moved because the target
+	// already has an equal row. Duplicates does the same for all rows that a unique index
+	// identifies as duplicates, in a statement before the move.
 	OnDuplicate, Duplicates *Edge
 	// Tree, if set, deletes rows and all rows that refer to them. It is used if the
 	// direct statement takes too long. If only is not nil, it deletes only those rows.
@@ -79,23 +81,24 @@ type Edge struct {
 	// other rows.
 	MayKeep bool
 
-	// held is the reason why this pass does not drain the edge, or nil. blocked is set
-	// while other sessions hold locks on its table or rows.
+	// held is the reason why this pass does not drain the edge, or nil. blocked records
+	// that other sessions hold locks on the edge's table or rows.
 	held    *batch.Fault
 	blocked *block
-	// timeouts counts consecutive single keys whose statements timed out.
+	// timeouts is the number of single keys in a row whose statements timed out.
 	timeouts int
 	// duplicatesFirst is set after a move met a duplicate. Duplicates then runs before
 	// each further move.
 	duplicatesFirst bool
 }
 
-// TreeSession has the session and the limits that a Tree function uses.
+// TreeSession has the session, the pace and the functions that Parent.Tree and Edge.Tree
+// use.
 type TreeSession struct {
 	On   *batch.Session
 	Pace *pace.Run
 	Send func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
-	// Yields reports whether Tree should return ErrYield.
+	// Yields reports whether the tree must stop and return ErrYield.
 	Yields func(ctx context.Context) bool
 }
 
@@ -117,19 +120,20 @@ func Beginning() Position {
 	return Position{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
 }
 
-// Tombstone records a deleted row.
+// Tombstone records a deleted row, or a row of a living parent that must be deleted.
 type Tombstone struct {
 	Position
 
 	// Integer is the key if Parent.Integer is set. Otherwise Text is.
 	Integer int64
 	Text    string
-	// Made is the time when the tombstone was written, by the clock of this process.
+	// Made is the time at which the tombstone was written, by the clock of this process.
 	Made time.Time
-	// Origin is the set in which the deleted row is kept. It is nil if the row is not
-	// kept.
+	// Origin is the set in which the deleted row is kept for undo. It is nil if the row
+	// is not kept.
 	Origin *int64
-	// Recheck marks a tombstone that was removed before and is rechecked.
+	// Recheck reports that the tombstone was removed before, and that its children are
+	// queried again.
 	Recheck bool
 }
 
@@ -141,17 +145,17 @@ func (t Tombstone) Key(p *Parent) string {
 	return t.Text
 }
 
-// Source loads tombstones and records their results.
+// Source is the queue of a pass. It loads tombstones and records their results.
 type Source interface {
 	// Load returns due tombstones of each parent after its position, in order, at most
 	// limit per parent. If recheck is set, it returns tombstones marked for a recheck
 	// instead.
 	Load(ctx context.Context, on *batch.Session, from []LoadPosition, limit int,
 		recheck bool) (map[*Parent][]Tombstone, error)
-	// Complete returns the statement that removes the tombstones whose rows are deleted
-	// or whose parent has a row. It runs in the transaction of the direct statements.
-	// check is set if the direct statements may have left rows, for example because of a
-	// trigger. The statement then queries for them.
+	// Complete returns the statement that removes the tombstones whose children are all
+	// drained, or whose parent has a row. It runs in the transaction of the direct
+	// statements. check is set if the direct statements may have left rows, for example
+	// because of a trigger. The statement then queries for such rows.
 	Complete(p *Parent, tombstones []Tombstone, check bool, done *Removed) batch.Statement
 	// Fail records an attempt for each tombstone. If after is positive, it defers them
 	// without an attempt instead. It returns how many of the tombstones still exist.
@@ -160,10 +164,10 @@ type Source interface {
 	// Recheck marks removed tombstones for a recheck, which makes them due again. It
 	// returns their number.
 	Recheck(ctx context.Context, on *batch.Session) (int64, error)
-	// Lacking returns which privilege on an edge's table the role lacks, with the SQL
+	// Lacking returns the privilege on an edge's table that the role lacks, with the SQL
 	// that grants it, or "".
 	Lacking(ctx context.Context, on *batch.Session, e *Edge) string
-	// Unreadable returns why the role cannot read the parent, or "".
+	// Unreadable returns the reason why the role cannot read the parent, or "".
 	Unreadable(ctx context.Context, on *batch.Session, p *Parent) (string, error)
 }
 
@@ -173,11 +177,12 @@ type LoadPosition struct {
 	After  Position
 }
 
-// Removed is the result of Source.Complete: the removed tombstones, by ID. The value is
-// true if the parent has a row.
+// Removed is the result of Source.Complete: the removed tombstones, by ID. The value
+// reports whether the parent has a row.
 type Removed map[int64]bool
 
-// Report receives the progress of a pass. Its functions are never called concurrently.
+// Report has the functions that a pass calls to report its progress. It never calls two
+// of them concurrently.
 type Report struct {
 	// Changed is called with the number of rows that a committed statement deleted or
 	// changed for the tombstones.
@@ -187,7 +192,7 @@ type Report struct {
 	Removed func(p *Parent, tombstones []Tombstone, lives bool)
 	// Late is called with the number of rows that a recheck found.
 	Late func(rows int64)
-	// Failed is called with each error that is not a lock.
+	// Failed is called with each fault that is not a lock.
 	Failed func(f batch.Fault)
 	// Progress is called after each batch.
 	Progress func(ctx context.Context)
@@ -199,14 +204,15 @@ type Report struct {
 type chunk struct {
 	parent     *Parent
 	tombstones []Tombstone
-	// inPieces is set after a direct statement took too long. The next try begins with
-	// pieces. begun is set if the chunk has a single key and was drained in pieces.
+	// inPieces makes the next try begin with pieces, for example after a direct statement
+	// took too long. begun is set if the chunk has a single key and was drained in
+	// pieces.
 	inPieces, begun bool
 	// tries counts direct transactions that left rows, and errors that a retry may avoid.
-	// ownConflicts counts lock conflicts with sessions of the same pass. lostConns counts
-	// connections that were lost in its statements.
+	// ownConflicts counts lock conflicts with other sessions of the same pass. lostConns
+	// counts connections that were lost in the chunk's statements.
 	tries, ownConflicts, lostConns int
-	// foundRows reports that a recheck changed rows.
+	// foundRows reports that the chunk is rechecked and rows of it were changed.
 	foundRows bool
 }
 
@@ -225,7 +231,8 @@ func (c *chunk) keys() any {
 	return keys
 }
 
-// origins returns the distinct sets in which the parents are kept. All of them have one.
+// origins returns the distinct sets in which the chunk's parents are kept. All of its
+// parents must be kept.
 func (c *chunk) origins() (ids []int64) {
 	known := map[int64]bool{}
 	for _, t := range c.tombstones {

@@ -10,7 +10,8 @@ import (
 	"sexton/internal/pace"
 )
 
-// connect returns another session, or nil. The caller holds p.mu.
+// connect opens another session. It returns nil if no connection is free. The caller
+// holds p.mu.
 func (p *Pass) connect(ctx context.Context) *batch.Session {
 	if p.Connect == nil {
 		return nil
@@ -33,8 +34,8 @@ func (p *Pass) ended() bool {
 
 func (p *Pass) endedLocked() bool { return p.err != nil || p.Pace.Ended() }
 
-// Open reports whether a pass that has ended left tombstones that are due now or, if they
-// were deferred for a lock, soon.
+// Open reports whether a pass that has ended left tombstones that are due now, or that
+// are due soon because they were deferred for a lock.
 func (p *Pass) Open() bool {
 	for _, parent := range p.Parents {
 		if parent.hasChunk() || parent.moreDue {
@@ -44,7 +45,7 @@ func (p *Pass) Open() bool {
 	return !p.queueEmpty || p.resumeAt.After(time.Now())
 }
 
-// Held returns why tombstones were last deferred for a lock, or "".
+// Held returns the reason for which tombstones were last deferred for a lock, or "".
 func (p *Pass) Held() string { return p.deferReason }
 
 // Unfinished returns the keys that were partly drained in pieces when the pass ended.
@@ -68,8 +69,8 @@ func (p *Pass) target() time.Duration {
 	return p.Pace.Shortened(p.Target)
 }
 
-// withPace calls do, which may query the server over this session's connection. The
-// session must be idle.
+// withPace calls do with the pass's pace. do may query the server over the session's
+// connection, so the session must not have a transaction open.
 func (s *session) withPace(do func(r *pace.Run)) {
 	if len(s.Remotes) > 0 {
 		s.remoteMu.Lock()
@@ -86,8 +87,8 @@ func (s *session) awaitReplicas(ctx context.Context) {
 	s.withPace(func(r *pace.Run) { r.Await(ctx) })
 }
 
-// breathe pauses, so that other clients of the server get their share of the time. Only
-// one session of the pass pauses at a time.
+// breathe pauses after a transaction, so that other clients of the server get their share
+// of the time. Only one session of the pass pauses at a time.
 func (s *session) breathe(ctx context.Context, took time.Duration) {
 	s.withPace(func(r *pace.Run) {
 		r.PauseAfterBatch(ctx, took)
@@ -108,8 +109,8 @@ func (p *Pass) rowsLeft(e *Edge) int64 {
 	return p.Left(e)
 }
 
-// reportChanged reports changed rows. Changed rows also end the edge's block and reset
-// its count of timeouts.
+// reportChanged reports changed rows of an edge. If there are any, it also ends the
+// edge's block and resets its count of timeouts.
 func (p *Pass) reportChanged(ctx context.Context, c *chunk, e *Edge, rows int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +128,7 @@ func (p *Pass) reportChanged(ctx context.Context, c *chunk, e *Edge, rows int64)
 }
 
 // firstKeys and firstRows are the sizes of transactions before a duration has been
-// measured. mostKeys and mostRows limit the sizes.
+// measured. mostKeys and mostRows are the maximum sizes.
 const (
 	firstKeys, mostKeys = 8, 5000
 	firstRows, mostRows = 500, 50_000
@@ -140,7 +141,7 @@ type Sizes struct {
 	sizes map[string]*size
 }
 
-// size is the number of keys or rows for which a statement takes about the target time.
+// size is the number of keys or rows that a statement changes in about the target time.
 type size struct {
 	n int
 	// before and took are the size and duration of the last transaction. fixed is the
@@ -149,7 +150,8 @@ type size struct {
 	took, fixed time.Duration
 }
 
-// get returns the number of keys or rows of the next transaction.
+// get returns the number of keys or rows of the next transaction of that name: first, if
+// no transaction was measured.
 func (s *Sizes) get(name string, first int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +176,7 @@ func (s *Sizes) fixed(name string) time.Duration {
 	return s.of(name, firstKeys).fixed
 }
 
-// learn adjusts the size after a transaction with n keys or rows.
+// learn adjusts the size of that name after a transaction with n keys or rows.
 func (s *Sizes) learn(name string, n int, took, target time.Duration, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +202,8 @@ func (z *size) learn(n int, took, target time.Duration, most int) {
 	z.n = max(1, min(most, int(math.Round(float64(n)*min(2, max(0.5, factor))))))
 }
 
-// shrink halves the size after a timeout with n keys or rows.
+// shrink reduces the size of that name to at most half of n after a transaction with n keys or
+// rows timed out.
 func (s *Sizes) shrink(name string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,20 +23,20 @@ const (
 	// minSlicePieces is the minimum number of pieces per time slice. Over a slow network
 	// one piece can take the whole time slice.
 	minSlicePieces = 4
-	// mostLastWindows limits how many windows that contain all remaining rows are read
-	// for a chunk. After one of them is changed, rows are left only if a trigger restores
+	// mostLastWindows limits how often a chunk reads a window that contains all remaining
+	// rows. After such a window is changed, rows are left only if a trigger restores
 	// them.
 	mostLastWindows = 3
 )
 
-// limited reports whether the rows of an edge must be changed in pieces. That is so if
-// the pass or the edge limits the rows of a statement, or if each statement scans the
-// table.
+// limited reports whether the rows of an edge must be changed in pieces: the pass or the
+// edge limits the rows of a statement, or each statement scans the table because it lacks
+// an index.
 func (s *session) limited(e *Edge) bool {
 	return !e.remote() && (s.Target <= 0 || e.Limit > 0 || !e.indexed() || s.rowsLeft(e) < unlimited)
 }
 
-// rowsPerPiece returns the number of rows of the next piece.
+// rowsPerPiece returns the number of rows that the next piece may change.
 func (s *session) rowsPerPiece(e *Edge) int {
 	rows := e.Limit
 	if s.Target > 0 {
@@ -63,7 +63,8 @@ func (s *session) learn(e *Edge, n int, took time.Duration) {
 // first.
 var errTooMany = errors.New("more rows than a statement may change")
 
-// edgeDrain changes the rows of a chunk in one edge, by row pointer.
+// edgeDrain changes the rows of a chunk in one edge, in pieces that are addressed by row
+// pointer (ctid).
 type edgeDrain struct {
 	*session
 
@@ -72,15 +73,17 @@ type edgeDrain struct {
 	began time.Time
 	// pieces is the number of pieces that were changed.
 	pieces int
-	// most limits the rows of a piece while duplicates are isolated.
+	// most limits the rows of a piece. It is reduced while a row that duplicates a row of
+	// the target is isolated.
 	most int
-	// skipDuplicates stops the statement for the duplicates before each piece.
+	// skipDuplicates is set if the statement for the duplicates does not run before
+	// further pieces, because it may have timed out.
 	skipDuplicates bool
 }
 
 // drainEdge changes the rows of a chunk in one edge. It reads a window of row pointers
 // and changes their rows in pieces, until no row is left. left reports whether rows may
-// be left. Without an error these are locked, or something restores them.
+// be left. If there is no error, these rows are locked, or a trigger restores them.
 func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, err error) {
 	switch {
 	case e.remote():
@@ -105,8 +108,8 @@ func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, 
 	return true, nil
 }
 
-// checkYield returns ErrYield if the pass ends, or if other chunks wait and the time
-// slice has expired.
+// checkYield returns ErrYield if the pass ends, or if the time slice has expired and
+// other chunks wait.
 func (d *edgeDrain) checkYield(ctx context.Context) error {
 	waits, err := d.chunksWait(ctx)
 	if err == nil && (d.ended() || d.rowsLeft(d.e) <= 0 || waits && d.pieces >= minSlicePieces &&
@@ -208,7 +211,7 @@ func (d *edgeDrain) shrinkPiece(n int, err error) error {
 	case timeout && n > 1 && d.Target > 0:
 		d.Sizes.shrink(d.e.sizeName(), n)
 	case timeout && n > 1:
-		d.e.Limit = n / 2 // For the rest of the pass. It has a single session if sizes are fixed.
+		d.e.Limit = n / 2 // The smaller limit lasts until the pass ends. A pass with fixed sizes has a single session.
 	case timeout && !d.skipDuplicates && d.duplicatesFirst(d.e):
 		d.skipDuplicates = true // The statement for the duplicates may be the slow one.
 	default:
@@ -263,20 +266,21 @@ func (s *session) changeRows(
 	return rows, err
 }
 
-// isDuplicate reports whether err means that a row cannot be moved because the target has
-// an equal row.
+// isDuplicate reports whether err means that a row cannot be moved because the target
+// already has an equal row.
 func (e *Edge) isDuplicate(err error) bool {
 	return e.OnDuplicate != nil && batch.DuplicateIn(err, e.Child, e.Leaf)
 }
 
-// isDuplicate reports whether Edge.isDuplicate is true for an edge of the parent.
+// isDuplicate reports whether err means that a row of one of the parent's edges cannot be
+// moved because the target already has an equal row.
 func (p *Parent) isDuplicate(err error) bool {
 	return slices.ContainsFunc(p.Edges, func(e *Edge) bool { return e.isDuplicate(err) })
 }
 
-// markDuplicatesFirst makes Edge.Duplicates run before all further moves of each edge
-// that err concerns. It returns false if a retry makes no sense: the edge has no
-// Duplicates, or the move failed although they had run.
+// markDuplicatesFirst makes Edge.Duplicates run before all further moves of each edge in
+// which err found a duplicate. It returns false if a retry would fail again: the edge has
+// no Duplicates, or they had already run before the move.
 func (s *session) markDuplicatesFirst(c *chunk, err error) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,7 +292,7 @@ func (s *session) markDuplicatesFirst(c *chunk, err error) (again bool) {
 	return again
 }
 
-// duplicatesFirst reports whether Edge.Duplicates runs before moves of the edge.
+// duplicatesFirst reports whether Edge.Duplicates runs before each move of the edge.
 func (p *Pass) duplicatesFirst(e *Edge) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// loadEvery is the interval at which a session without work loads new tombstones
+	// loadEvery is the interval at which a session that has no chunk loads tombstones
 	// while other sessions work.
 	loadEvery = 100 * time.Millisecond
-	// busyLoadEvery is the interval at which a session loads new tombstones while chunks
-	// wait.
+	// busyLoadEvery is the interval at which tombstones are loaded while chunks wait for
+	// a session.
 	busyLoadEvery = 500 * time.Millisecond
-	// idleLoadEvery is the interval at which a session loads new tombstones while all
-	// chunks are deferred for locks.
+	// idleLoadEvery is the interval at which tombstones are loaded while all chunks are
+	// deferred for locks.
 	idleLoadEvery = 250 * time.Millisecond
-	// newChunksFor is the time after a returned chunk was taken during which new keys of
-	// a living parent are preferred.
+	// newChunksFor is the time for which new keys of a living parent are preferred after
+	// a session took a returned chunk.
 	newChunksFor = time.Second
-	// firstLoad is the number of tombstones that are loaded per parent. mostLoad is the
-	// number if only one parent is loaded.
+	// firstLoad is the number of tombstones that one load reads per parent. mostLoad is
+	// the number if the load reads only one parent.
 	firstLoad, mostLoad = 500, 5000
 )
 
@@ -52,8 +52,8 @@ func (s *session) nextChunk(ctx context.Context) (*chunk, error) {
 	}
 }
 
-// loadAgain is the wait that takeChunk returns if nextChunk must call it again
-// immediately to load more tombstones.
+// loadAgain is the waiting time with which takeChunk requests another call immediately,
+// to load more tombstones.
 const loadAgain = time.Nanosecond
 
 // takeChunk returns a chunk, or how long to wait for one. If it returns neither, the pass
@@ -88,13 +88,14 @@ func (s *session) takeChunk(ctx context.Context) (*chunk, time.Duration, error) 
 	}
 	if wait := time.Until(s.resumeAt); wait > 0 {
 		s.queueEmpty = false
-		// New tombstones must not wait for that lock.
+		// New tombstones must not wait until the deferred ones are due.
 		return nil, min(wait, idleLoadEvery), nil
 	}
 	return nil, 0, nil
 }
 
-// startAnother starts another session if there is work for it.
+// startAnother starts another session if a chunk waits and the pass may have more
+// sessions.
 func (s *session) startAnother(ctx context.Context) {
 	p := s.Pass
 	if p.started >= p.Connections || p.oneSession || p.othersActive.Load() || !p.hasChunk() {
@@ -103,7 +104,7 @@ func (s *session) startAnother(ctx context.Context) {
 	if on := p.connect(ctx); on != nil {
 		p.startSession(ctx, on)
 	} else {
-		p.Connections = p.started // No connection is free.
+		p.Connections = p.started // No connection is free. Do not try again.
 	}
 }
 
@@ -131,9 +132,10 @@ func (p *Pass) pickChunk() *chunk {
 	return from.newChunk(p.keysPerChunk(from))
 }
 
-// newChunk makes a chunk of the first loaded tombstones. Its tombstones are all marked
-// for a recheck or all not, and their parents are all kept or all not. It may exceed
-// size, since two chunks with the same key would lock the same rows.
+// newChunk makes a chunk of the first loaded tombstones. It does not mix tombstones that
+// are marked for a recheck with others, or parents that are kept with others. The chunk
+// may exceed size, since tombstones with the same key must be in one chunk: two chunks
+// would lock the same rows.
 func (p *Parent) newChunk(size int) *chunk {
 	size = min(size, len(p.loaded))
 	n, head := 1, p.loaded[0]
@@ -158,7 +160,7 @@ func (p *Pass) keysPerChunk(parent *Parent) int {
 	}
 	for _, e := range parent.Edges {
 		if !e.indexed() {
-			return mostKeys // One scan serves all of them.
+			return mostKeys // One scan finds the rows of all keys.
 		}
 	}
 	return p.Sizes.get(parent.Name, firstKeys)
@@ -197,8 +199,8 @@ func (s *session) load(ctx context.Context) error {
 	if recheck {
 		p.recheckDue = false
 	}
-	for _, spot := range from {
-		parent, loaded := spot.Parent, found[spot.Parent]
+	for _, position := range from {
+		parent, loaded := position.Parent, found[position.Parent]
 		full := len(loaded) == limit
 		if parent.moreDue = full && !recheck; len(loaded) == 0 {
 			continue
@@ -219,7 +221,8 @@ func (s *session) load(ctx context.Context) error {
 	return nil
 }
 
-// compareKept orders tombstones of parents that are not kept before those that are.
+// compareKept orders tombstones whose parents are not kept before tombstones whose
+// parents are kept.
 func compareKept(a, b Tombstone) int {
 	switch {
 	case (a.Origin == nil) == (b.Origin == nil):
@@ -239,7 +242,8 @@ func (p *Pass) hasChunk() bool { return slices.ContainsFunc(p.Parents, (*Parent)
 
 func (p *Parent) hasChunk() bool { return len(p.loaded)+len(p.returned) > 0 }
 
-// loadIsOld reports whether the last load is too long ago.
+// loadIsOld reports whether tombstones should be loaded again, because the last load was
+// too long ago.
 func (p *Pass) loadIsOld() bool {
 	every := loadEvery
 	if p.hasChunk() {
@@ -248,8 +252,8 @@ func (p *Pass) loadIsOld() bool {
 	return time.Since(p.loadedAt) >= every
 }
 
-// chunksWait reports whether the queue has another chunk. It loads new tombstones from
-// time to time, so that a long chunk does not delay them.
+// chunksWait reports whether the queue has a chunk. It loads new tombstones at intervals,
+// so that a session that works on a long chunk finds them too.
 func (s *session) chunksWait(ctx context.Context) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,17 +284,17 @@ func (p *Pass) returnLast(chunks ...*chunk) {
 	p.signal()
 }
 
-// parts is the number of chunks that divide makes of one.
+// parts is the number of chunks into which divide splits a chunk.
 const parts = 8
 
-// divide returns a chunk to the queue in parts, so that a failing key is isolated after a
-// few steps.
+// divide splits a chunk and returns the parts to the queue, so that a failing key is
+// isolated after a few steps.
 func (p *Pass) divide(c *chunk) {
 	p.returnFirst(c.split((len(c.tombstones) + parts - 1) / parts)...)
 }
 
-// splitIntoKeys returns each key of a chunk to the queue as a chunk of its own that is
-// drained in pieces. Small keys then do not wait for large ones.
+// splitIntoKeys returns each key of a chunk to the queue as a chunk of its own, which is
+// drained in pieces. Keys with few rows then do not wait for keys with many rows.
 func (p *Pass) splitIntoKeys(c *chunk) {
 	if len(c.tombstones) == 1 {
 		c.inPieces = true
@@ -304,7 +308,7 @@ func (p *Pass) splitIntoKeys(c *chunk) {
 	p.returnLast(keys...)
 }
 
-// split returns chunks of size tombstones.
+// split splits a chunk into chunks of size tombstones.
 func (c *chunk) split(size int) (chunks []*chunk) {
 	for tombstones := range slices.Chunk(c.tombstones, size) {
 		chunks = append(chunks, &chunk{

@@ -17,10 +17,10 @@ import (
 const remoteGrace = 5 * time.Second
 
 // drainRemote changes the rows of a chunk in another database. No snapshot covers both
-// the parent and the child there. So it reads the children, then checks that the parents
-// are deleted, and then changes exactly the row versions that it read. If another session
-// inserts the parent again and makes an old child reference it, that row has a new
-// version and is skipped.
+// the parent and the child there. So drainRemote reads the children, then checks that the
+// parents are deleted, and then changes exactly the row versions that it read. If another
+// session inserts the parent again and makes an old child reference it, that row has a
+// new version and is skipped.
 func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 	d := &edgeDrain{session: s, c: c, e: e, began: time.Now()}
 	unchanged, awaitLocks := 0, false
@@ -47,13 +47,13 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 			if unchanged++; unchanged > mostLastWindows {
 				return withEdge(&batch.FaultError{Fault: batch.Fault{Message: KeptRowsMessage, Verdict: batch.Row}}, e)
 			}
-			awaitLocks = true // Only locked rows are left.
+			awaitLocks = true // The statement skipped all rows, so they are locked.
 		}
 	}
 }
 
 // readRemote returns versions of rows in another database. It also returns the keys whose
-// parents had no row before these versions were read, and have none after that.
+// parents had no row both before and after the rows were read.
 func (d *edgeDrain) readRemote(ctx context.Context) (rows dml.Rows, keys dml.Keys, _ error) {
 	deleted, err := d.deletedKeys(ctx, d.c, d.c.keys())
 	if err != nil {
@@ -73,7 +73,7 @@ func (d *edgeDrain) readRemote(ctx context.Context) (rows dml.Rows, keys dml.Key
 	return rows, keys, err
 }
 
-// deletedKeys returns the keys without a row.
+// deletedKeys returns the keys whose parent has no row.
 func (s *session) deletedKeys(ctx context.Context, c *chunk, keys any) (any, error) {
 	sql, args := c.parent.Missing(keys)
 	limits := s.on.Limits
@@ -147,8 +147,8 @@ func (s *session) tookRemote(e *Edge) time.Duration {
 	return 0
 }
 
-// remoteSession returns the session in the database of an edge, or nil. Another session
-// of the pass may find at any time that it is lost.
+// remoteSession returns the session in the database of an edge, or nil if the database is
+// unreachable. Another session of the pass may lose the connection at any time.
 func (p *Pass) remoteSession(e *Edge) *batch.Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +158,7 @@ func (p *Pass) remoteSession(e *Edge) *batch.Session {
 	return nil
 }
 
-// loseDatabase marks another database as unreachable.
+// loseDatabase marks another database as unreachable for the rest of the pass.
 func (p *Pass) loseDatabase(database string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +169,7 @@ func (p *Pass) loseDatabase(database string, err error) {
 	}
 }
 
-// unreachable returns why the database of an edge cannot be used.
+// unreachable returns the fault of an edge whose database is unreachable.
 func (p *Pass) unreachable(e *Edge) batch.Fault {
 	f := batch.Fault{
 		Table: e.Child.Label(), Message: "database " + e.Database + " cannot be reached",

@@ -24,22 +24,23 @@ const (
 	windowRows    = 10_000
 	firstWindow   = 50
 	largestWindow = 2000
-	// mostExcluded limits the rows that a statement leaves out because they cannot be
-	// deleted now. Above it the other rows of the table are left for later.
+	// mostExcluded limits the rows of a leaf that a statement leaves out because they
+	// cannot be deleted now. If there are more, the other rows of the leaf are left for
+	// later.
 	mostExcluded = 10_000
 	// forbiddingRows limits the rows of a window with the action Forbid, which only
 	// prevent a deletion.
 	forbiddingRows = 100
 	// mostRefills limits how often in a row new rows may appear below a window after all
-	// were deleted.
+	// rows below it were deleted.
 	mostRefills = 20
-	// mostInCycle limits the rows that one statement deletes with a cycle.
+	// mostInCycle limits the rows that one statement deletes because they form a cycle.
 	mostInCycle = 10_000
-	// MostFailures is the number of single rows that may fail in one run.
+	// MostFailures is the number of failed rows after which a run stops.
 	MostFailures = 100
 )
 
-// ErrCancelled is returned by Alter if the owner's rows must no longer be deleted.
+// ErrCancelled is returned by Tree.Alter if the owner's rows must no longer be deleted.
 var ErrCancelled = errors.New("the deletion was cancelled")
 
 // errHalve is returned if a query for the children of several rows takes too long. The
@@ -66,15 +67,15 @@ type Tree struct {
 	Session *batch.Session
 	Owner   dml.Owner
 	// Target is the time that one statement should take. Rows is the number of rows of
-	// the first statements. If it is 0, that is firstRows.
+	// the first statements. If Rows is 0, they have firstRows.
 	Target time.Duration
 	Rows   int
 	Sizes  *Sizes
 	Pace   *pace.Run
-	// Send runs a transaction as it is. Alter runs one that deletes or changes
-	// application rows, and may add statements to it.
+	// Send runs a transaction. Alter runs a transaction that deletes or changes
+	// application rows, and may add the owner's statements to it.
 	Send, Alter func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
-	// Paused reports that no further batch may begin.
+	// Paused reports whether the run must stop before the next batch.
 	Paused func(ctx context.Context) bool
 	// Progress is called after every batch.
 	Progress func(ctx context.Context)
@@ -82,23 +83,24 @@ type Tree struct {
 	// Waits makes batches wait for rows that other sessions have locked. Without it these
 	// rows are left out.
 	Waits bool
-	// Stack has the windows whose trees are being deleted. Deepest is the largest number
-	// of them so far, and Lowest the table of the last one then.
+	// Stack has the windows whose trees are being deleted, from the top down. Deepest is
+	// the largest length of Stack so far, and Lowest the table of its last window at that
+	// time.
 	Stack   []*dml.Window
 	Deepest int
 	Lowest  *dml.Table
 	// Changes counts rows that were deleted or changed.
 	Changes int64
-	// Failures counts rows that cannot be deleted or changed. failed has these rows by
-	// leaf. stuck also has the rows that were left since Restart.
+	// Failures counts faults of rows that cannot be deleted or changed. failed has these
+	// rows by leaf. stuck also has the rows that were left since Restart.
 	Failures      int
 	failed, stuck map[uint32][]dml.Tuple
-	// leftCycle reports that a cycle was left since Restart because its rows had
-	// changed, and cycleRetries counts how often in a row RetryCycle returned true.
+	// leftCycle reports that a cycle was left since Restart because its rows had changed.
+	// cycleRetries counts how often in a row RetryCycle returned true.
 	leftCycle    bool
 	cycleRetries int
-	// Fault is the first error that rows are to blame for. Obstacle is a weaker reason
-	// why rows are left, such as a lock.
+	// Fault is the first error that a row caused. Obstacle is another reason why rows are
+	// left, such as a lock.
 	Fault    *batch.Fault
 	Obstacle batch.Fault
 }
@@ -165,16 +167,16 @@ func (t *Tree) clearAndRemove(ctx context.Context,
 	}
 }
 
-// giveUpRefilled excludes the rows of a window below which a key finds new rows as fast
-// as they are deleted.
+// giveUpRefilled excludes the rows of a window until the end of the run, because rows
+// that refer to them by the key found reappear as fast as they are deleted.
 func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
 	w.Refilled = true
 	t.CountFailure(RefilledFault(found.Table.Label()))
 	t.excludeRows(w.Leaf, w.Rows)
 }
 
-// deleteHalves calls DeleteWindow for each half of a window whose children cannot be
-// queried in time.
+// deleteHalves deletes each half of a window separately, after a query for the children
+// of the complete window took too long.
 func (t *Tree) deleteHalves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	half := len(w.Rows) / 2
 	for _, rows := range []dml.Rows{w.Rows[:half], w.Rows[half:]} {
@@ -210,8 +212,9 @@ func (t *Tree) Clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (dml.R
 	}
 }
 
-// clear deletes or changes the rows that it finds by each key. It returns a key that had
-// rows, for which the caller may have to repeat the query.
+// clear deletes or changes the rows that refer to a window's rows by the given keys. It
+// queries each key once. found is a key that had rows, for which the caller may have to
+// repeat the query.
 func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found *dml.Ref, _ dml.Result, _ error) {
 	if t.stuck == nil {
 		t.Restart()
@@ -265,15 +268,15 @@ func (t *Tree) findRefs(ctx context.Context, w *dml.Window, refs []*dml.Ref) ([]
 	return live, err
 }
 
-// RefilledFault returns the fault of a table whose rows reappear as fast as they are
-// deleted.
+// RefilledFault returns the fault of a table whose deleted rows reappear as fast as they
+// are deleted.
 func RefilledFault(table string) batch.Fault {
 	return batch.Fault{Table: table, Verdict: batch.Row, Message: "rows reappear as fast as they are deleted: " +
 		"a trigger or an application inserts them"}
 }
 
-// handleReadError handles an error of a query for the children of a window. If it took
-// too long, it returns errHalve so that the caller retries with fewer rows.
+// handleReadError handles an error of a query for the children of a window. If the query
+// took too long, it returns errHalve so that the caller retries with fewer rows.
 func (t *Tree) handleReadError(w *dml.Window, err error) (dml.Result, error) {
 	if n := len(w.Rows); n > 1 && batch.Judge(err).Verdict == batch.Timeout && !t.Pace.Ended() {
 		t.Sizes.shrink(windowName(w.Leaf), n)
@@ -282,7 +285,7 @@ func (t *Tree) handleReadError(w *dml.Window, err error) (dml.Result, error) {
 	return t.HandleError(err, w.Table.Label())
 }
 
-// windowRows returns the number of rows of a leaf whose trees are deleted together.
+// windowRows returns the number of rows of a leaf that the next window has.
 func (t *Tree) windowRows(leaf pgcatalog.Table) int {
 	return min(largestWindow, t.Sizes.get(windowName(leaf), firstWindow))
 }
@@ -290,7 +293,7 @@ func (t *Tree) windowRows(leaf pgcatalog.Table) int {
 // windowName returns the name under which Sizes keeps the rows per window.
 func windowName(leaf pgcatalog.Table) string { return fmt.Sprint("below ", leaf.OID) }
 
-// Read runs read-only statements.
+// Read runs read-only statements with a short lock timeout, unless Waits is set.
 func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
 	limits := t.ShortWaits()
 	limits.Reads = true
@@ -362,8 +365,8 @@ func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref,
 	return t.change(ctx, ref, w)
 }
 
-// findOnStack returns the found rows that are on the stack, and marks them there as part
-// of a cycle.
+// findOnStack returns the positions of the found rows that are on the stack. It marks
+// these rows on the stack as part of a cycle.
 func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple) {
 	among := make(map[dml.Tuple]bool, len(found))
 	for _, row := range found {
@@ -386,8 +389,8 @@ func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.T
 	return tuples
 }
 
-// recordForbidding records as the obstacle that a row prevents the deletion of a row of
-// the window above, since its key has the action Forbid. It names the first such row.
+// recordForbidding records an obstacle: a row refers to a row of the window above by a
+// key with the action Forbid. The obstacle names the first such row.
 func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, ref *dml.Ref, w *dml.Window) error {
 	if t.Obstacle.Message != "" {
 		return nil
@@ -406,8 +409,8 @@ func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, ref *dml
 	return err
 }
 
-// remove deletes the window's rows to which no row refers. It returns the rows that are
-// left.
+// remove deletes those of the window's rows to which no row refers. It returns the rows
+// that are left.
 func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result, error) {
 	name := fmt.Sprint("remove ", w.Leaf.OID)
 	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits,
@@ -437,7 +440,8 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 	})
 }
 
-// countDeleted counts deleted rows of a table.
+// countDeleted counts deleted rows of a table, and the rows aside that Owner.Extra
+// selected.
 func (t *Tree) countDeleted(table *dml.Table, rows, aside int64) {
 	t.Changes += rows
 	t.Owner.OnDeleted(table, rows, aside)
@@ -483,8 +487,8 @@ func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Row
 	})
 }
 
-// UnchangedFault returns the fault of a table whose rows keep their old values although
-// an UPDATE succeeded.
+// UnchangedFault returns the fault of a table whose rows keep the values of a column
+// although an UPDATE succeeded.
 func UnchangedFault(table, column string) batch.Fault {
 	return batch.Fault{Table: table, Verdict: batch.Row, Message: fmt.Sprintf(
 		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table causes it",
@@ -525,8 +529,8 @@ func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.R
 	return append(outside, kept...), max(result, blockedIf(len(outside) > 0)), err
 }
 
-// Cycle is a set of rows that one statement deletes with the rows of a cycle, by the
-// actions of the keys.
+// Cycle is a set of rows that refer to each other, with all rows below them. One
+// statement deletes the set by the actions of the keys.
 type Cycle struct {
 	dml.Closure
 
@@ -535,7 +539,7 @@ type Cycle struct {
 }
 
 // Cycle finds all rows that are deleted with the rows of the window top. It returns nil
-// if a row of the stack is among them: the deletion must then begin further up.
+// if a row of the stack is among them: the deletion must then begin with that row.
 func (t *Tree) Cycle(ctx context.Context, top *dml.Window) (*Cycle, error) {
 	closure, err := top.Expand(ctx, t.Read, mostInCycle)
 	if err != nil {
@@ -552,10 +556,10 @@ func (t *Tree) Cycle(ctx context.Context, top *dml.Window) (*Cycle, error) {
 	return &Cycle{Closure: closure, tree: t, aside: make([]int64, len(closure.Windows))}, nil
 }
 
-// Around returns deletion, which must delete the rows at the top, between further
-// statements. The statements before it fail unless all rows are as they were found and
-// the keys' actions delete all rows below them. They also do the owner's further work.
-// The statements after it fail if a row is left.
+// Around returns the statements of a transaction that deletes the cycle. deletion must
+// delete the rows at the top. The statements before it fail unless all rows are as they
+// were found and the keys' actions delete all rows below them. They also do the owner's
+// further work. The statements after it fail if a row is left.
 func (c *Cycle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	owner := &c.tree.Owner
 	for i, w := range c.Windows {
@@ -575,9 +579,9 @@ func (c *Cycle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	return all
 }
 
-// Failed handles an error of the statements. It records an obstacle and returns nil if a
-// row changed or was left, or if another row forbids the deletion. Otherwise it returns
-// the error.
+// Failed handles an error of the transaction of Around. It records an obstacle and
+// returns nil if a row changed or was left, or if another row forbids the deletion.
+// Otherwise it returns the error.
 func (c *Cycle) Failed(err error) error {
 	switch f := batch.Judge(err); {
 	case f.SQLState == batch.Unmet:
@@ -610,7 +614,7 @@ func (t *Tree) RetryCycle() bool {
 	return true
 }
 
-// CountDeleted counts the deleted rows below the top.
+// CountDeleted counts the deleted rows of the cycle, except the rows at the top.
 func (c *Cycle) CountDeleted() {
 	c.tree.cycleRetries = 0
 	for i, w := range c.Windows[1:] {
@@ -618,13 +622,13 @@ func (c *Cycle) CountDeleted() {
 	}
 }
 
-// try deletes or changes rows in one transaction and returns those that are left. With
-// skip it skips rows that other sessions have locked.
+// try deletes or changes rows in one transaction and returns the rows that are left. If
+// skip is set, it skips rows that other sessions have locked.
 type try func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error)
 
-// pieces calls do for as many rows as fit the target. It uses fewer rows after a timeout,
-// skips locked rows after a lock timeout, and bisects other failures until the failing
-// row is isolated. It returns the rows that are left.
+// pieces calls do for as many rows at a time as fit the target. After a timeout it uses
+// fewer rows, after a lock timeout it skips locked rows, and after another failure it
+// bisects the rows until the failing row is isolated. It returns the rows that are left.
 func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name string,
 	do try,
 ) (left dml.Rows, _ dml.Result, _ error) {
@@ -691,9 +695,9 @@ func (t *Tree) ShortWaits() batch.Limits {
 	return t.Session.Limits.ShortWaits()
 }
 
-// Watch searches for the session that a batch with such limits waits for. The returned
-// function must be called with the batch's error. It ends the search and returns the
-// fault, with the name of that session.
+// Watch searches for the session that a batch with these limits waits for. The caller
+// must call the returned function with the batch's error. That function ends the search
+// and returns the fault, with the name of the session.
 func (t *Tree) Watch(ctx context.Context, limits batch.Limits) func(error) batch.Fault {
 	end := func() string { return "" }
 	if limits.LockTimeout > pace.ReportAfter {
@@ -713,7 +717,8 @@ func (t *Tree) excludeRows(leaf pgcatalog.Table, rows dml.Rows) {
 	t.failed[leaf.OID] = append(t.failed[leaf.OID], rows.Tuples()...)
 }
 
-// CountFailure counts a fault of rows that are excluded until the end of the run.
+// CountFailure counts and reports a fault of rows that are excluded until the end of the
+// run.
 func (t *Tree) CountFailure(f batch.Fault) {
 	t.Owner.Failed(f)
 	t.Failures++
@@ -728,7 +733,8 @@ func (t *Tree) HandleError(err error, table string) (dml.Result, error) {
 	return t.HandleFault(batch.Judge(err), err, table)
 }
 
-// HandleFault is HandleError for an error that was already judged.
+// HandleFault handles an error like HandleError. f is the verdict of batch.Judge on the
+// error.
 func (t *Tree) HandleFault(f batch.Fault, err error, table string) (dml.Result, error) {
 	if errors.Is(err, ErrCancelled) {
 		return dml.Blocked, err

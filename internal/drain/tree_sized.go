@@ -6,9 +6,10 @@ import (
 	"sexton/internal/batch"
 )
 
-// Sized runs one statement on rows to which no row refers. do gets the number of rows
-// and the limits of the statement. Sized starts with first rows, and adjusts the number
-// for the next call with that name, up to most.
+// Sized runs one statement on rows to which no row refers. It calls do with the number of
+// rows and the limits of the statement. The first statement with a name gets first rows.
+// Its duration adjusts the number of rows for the next one, up to most. retry reports
+// that the statement timed out and should be tried with fewer rows.
 func (t *Tree) Sized(ctx context.Context, name string, first, most int,
 	do func(n int, limits batch.Limits) error,
 ) (retry bool, _ error) {
