@@ -51,7 +51,8 @@ type operation struct {
 	open func(t *testing.T) *dbtest.DB
 	// run runs a pass and calls afterBatch after every batch. It returns the number of
 	// changed rows and the errors in the pass's statistics.
-	run func(t *testing.T, db *dbtest.DB, limits batch.Limits, afterBatch func(*pgx.Conn)) (int64, []batch.FaultCounts, error)
+	run func(t *testing.T, db *dbtest.DB, limits batch.Limits, afterBatch func(*pgx.Conn)) (int64,
+		[]batch.FaultCounts, error)
 	// attempts selects the rows that have an attempt, with the number of attempts and the
 	// last error. makeDue is the SQL that makes these rows due again.
 	attempts, makeDue string
@@ -124,7 +125,7 @@ func userColumn(lists ghostuser.Lists, event string, sizes ghostuser.Sizes) oper
 			return sum(stats.Moved, stats.Deleted, stats.Nullified), stats.Errors, err
 		},
 		attempts: "SELECT user_id, attempts, last_error FROM users_ghost_user_migrations WHERE attempts > 0",
-		makeDue:    "UPDATE users_ghost_user_migrations SET consume_after = now()",
+		makeDue:  "UPDATE users_ghost_user_migrations SET consume_after = now()",
 	}
 }
 
@@ -172,10 +173,10 @@ func operations() map[string]operation {
 	together := few
 	together.Target = 20 * time.Millisecond
 	return map[string]operation{
-		"loose, delete":           looseForeignKey("async_delete", "DELETE", loosefk.Adaptive{}, 1),
+		"loose, delete":            looseForeignKey("async_delete", "DELETE", loosefk.Adaptive{}, 1),
 		"loose, delete, adaptive":  looseForeignKey("async_delete", "DELETE", adaptive, 1),
 		"loose, nullify, adaptive": looseForeignKey("async_nullify", "UPDATE", adaptive, 1),
-		"loose, four connections": looseForeignKey("async_delete", "DELETE", adaptive, 4),
+		"loose, four connections":  looseForeignKey("async_delete", "DELETE", adaptive, 4),
 		"loose, assign": looseForeignKey("update_column_to, target_column: note, target_value: done",
 			"UPDATE", loosefk.Adaptive{}, 1),
 		"user, move": userColumn(ghostuser.Lists{Move: []ghostuser.Move{{
