@@ -416,7 +416,7 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits,
 		skip bool,
 	) (dml.Rows, error) {
-		var n, aside int64
+		var n, selected int64
 		var deleted []dml.Tuple
 		var statements []batch.Statement
 		if skip || t.Waits || len(w.Table.RefsOf(w.Leaf)) > 0 {
@@ -427,12 +427,12 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 		}
 		statements = append(statements, batch.Statement{
 			SQL: t.Owner.RemoveStatement(w.Table, w.Leaf, skip), Args: piece.Args(t.Owner.ID),
-			Scan: batch.One(&n, &deleted, &aside),
+			Scan: batch.One(&n, &deleted, &selected),
 		})
 		if err := t.Alter(ctx, limits, statements...); err != nil {
 			return nil, err
 		}
-		t.countDeleted(w.Table, n, aside)
+		t.countDeleted(w.Table, n, selected)
 		if n == int64(len(piece)) {
 			return nil, nil
 		}
@@ -440,11 +440,11 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 	})
 }
 
-// countDeleted counts deleted rows of a table, and the rows aside that Owner.Extra
-// selected.
-func (t *Tree) countDeleted(table *dml.Table, rows, aside int64) {
+// countDeleted counts the deleted rows of a table. selected is the number that
+// Owner.Extra selected for them.
+func (t *Tree) countDeleted(table *dml.Table, rows, selected int64) {
 	t.Changes += rows
-	t.Owner.OnDeleted(table, rows, aside)
+	t.Owner.OnDeleted(table, rows, selected)
 }
 
 // change applies the key's action to a window's rows, for example sets their columns to
@@ -513,16 +513,16 @@ func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.R
 			if err != nil || c == nil {
 				return piece, err
 			}
-			var n, aside int64
+			var n, selected int64
 			var deleted []dml.Tuple
 			deletion := batch.Statement{
 				SQL:  t.Owner.CascadeStatement(w.Table, w.Leaf),
-				Args: piece.Args(t.Owner.ID, c.Rows-len(piece)), Scan: batch.One(&n, &deleted, &aside),
+				Args: piece.Args(t.Owner.ID, c.Rows-len(piece)), Scan: batch.One(&n, &deleted, &selected),
 			}
 			if err = t.Alter(ctx, limits, c.Around(deletion)...); err != nil {
 				return piece, c.Failed(err)
 			}
-			t.countDeleted(w.Table, int64(len(piece)), aside)
+			t.countDeleted(w.Table, int64(len(piece)), selected)
 			c.CountDeleted()
 			return nil, nil
 		})
@@ -534,8 +534,8 @@ func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.R
 type Cycle struct {
 	dml.Closure
 
-	tree  *Tree
-	aside []int64
+	tree     *Tree
+	selected []int64
 }
 
 // Cycle finds all rows that are deleted with the rows of the window top. It returns nil
@@ -545,7 +545,7 @@ func (t *Tree) Cycle(ctx context.Context, top *dml.Window) (*Cycle, error) {
 	if err != nil {
 		return nil, err
 	}
-	if closure.Most {
+	if closure.Incomplete {
 		return nil, &batch.FaultError{Fault: batch.Fault{
 			Verdict: batch.Row, Message: fmt.Sprintf("more than %d rows refer to each other in a cycle", mostInCycle),
 		}}
@@ -553,7 +553,7 @@ func (t *Tree) Cycle(ctx context.Context, top *dml.Window) (*Cycle, error) {
 	if slices.ContainsFunc(t.Stack, closure.Has) {
 		return nil, nil //nolint:nilnil // documented
 	}
-	return &Cycle{Closure: closure, tree: t, aside: make([]int64, len(closure.Windows))}, nil
+	return &Cycle{Closure: closure, tree: t, selected: make([]int64, len(closure.Windows))}, nil
 }
 
 // Around returns the statements of a transaction that deletes the cycle. deletion must
@@ -567,7 +567,7 @@ func (c *Cycle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 		if extra := owner.Extra(w.Table); i > 0 && extra.CTE != "" {
 			all = append(all, batch.Statement{
 				SQL: owner.ExtraStatement(w.Table, w.Leaf), Args: w.Rows.Args(owner.ID),
-				Scan: batch.One(new(int64), &c.aside[i]),
+				Scan: batch.One(new(int64), &c.selected[i]),
 			})
 		}
 	}
@@ -618,7 +618,7 @@ func (t *Tree) RetryCycle() bool {
 func (c *Cycle) CountDeleted() {
 	c.tree.cycleRetries = 0
 	for i, w := range c.Windows[1:] {
-		c.tree.countDeleted(w.Table, int64(len(w.Rows)), c.aside[i+1])
+		c.tree.countDeleted(w.Table, int64(len(w.Rows)), c.selected[i+1])
 	}
 }
 

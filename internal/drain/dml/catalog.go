@@ -14,23 +14,25 @@ import (
 //go:embed queries/roots.sql
 var rootsSQL string
 
-// Catalog is one state of the catalog: all foreign keys of the database, and their
-// tables. Table creates a Table when it is first called for a relation.
+// Catalog has all foreign keys of a database and their tables, as of one snapshot. Its
+// method Table creates the Table of a relation on the first call.
 type Catalog struct {
-	// Relations has the tables of the foreign keys and the tables passed to Read, by OID.
+	// Relations has the tables of the foreign keys and the tables that were passed to
+	// Read, by OID.
 	Relations map[uint32]*pgcatalog.Relation
 	Operators *pgcatalog.Operators
 	Keys      []pgcatalog.ForeignKey
-	// Report, if set, is called for columns that cannot be compared.
+	// Report, if set, is called for keys that are left out because their columns cannot
+	// be compared.
 	Report func(fix, format string, args ...any)
 
-	// roots has the top partitioned table of each relation, by OID.
+	// roots has the OID of each relation's top partitioned table, by the relation's OID.
 	roots  map[uint32]uint32
 	tables map[uint32]*Table
 }
 
-// Read reads all foreign keys, and the relations that they connect or that are among
-// oids.
+// Read reads all foreign keys of the database, the relations that they connect, and the
+// relations with the given OIDs.
 func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
 	c := &Catalog{tables: map[uint32]*Table{}}
 	var err error

@@ -11,10 +11,10 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Reader runs statements that only read.
+// Reader runs read-only statements.
 type Reader func(ctx context.Context, statements ...batch.Statement) error
 
-// Select runs a statement that only reads and collects its rows.
+// Select runs a read-only statement and collects its rows.
 func Select[T any](ctx context.Context, read Reader, to func(pgx.CollectableRow) (T, error), sql string,
 	args ...any,
 ) (found []T, err error) {
@@ -22,7 +22,7 @@ func Select[T any](ctx context.Context, read Reader, to func(pgx.CollectableRow)
 	return found, err
 }
 
-// LiveRefs returns the foreign keys by which rows refer to rows of the window.
+// LiveRefs returns the keys among refs by which rows refer to rows of the window.
 func (w *Window) LiveRefs(ctx context.Context, read Reader, refs []*Ref) (live []*Ref, _ error) {
 	found, err := Select(ctx, read, pgx.RowTo[[]bool], liveRefsStatement(w.Leaf, refs), w.Rows.Args()...)
 	if err != nil {
@@ -69,22 +69,21 @@ func (c Closure) RequireCascades() (all []batch.Statement) {
 	return all
 }
 
-// Closure is the rows of a window and all rows below them that are deleted with them.
+// Closure has the rows of a window and all rows below them that are deleted with them.
 type Closure struct {
 	Windows []*Window
-	// Tuples are the tuples of the windows by leaf.
+	// Tuples has the positions of the windows' rows, by OID of their leaf.
 	Tuples map[uint32][]Tuple
-	// Rows counts the deleted and the changed rows. Changed counts the changed rows by
-	// key.
+	// Rows is the number of deleted and changed rows. Changed has the number of changed
+	// rows by key.
 	Rows    int
 	Changed map[string]int64
-	// Most reports that there are more rows than the limit of Expand. The windows are
-	// then incomplete.
-	Most bool
+	// Incomplete reports that Expand stopped at its limit, so that windows are missing.
+	Incomplete bool
 }
 
 // Expand finds all rows that are deleted or changed with a window's rows. It stops when
-// it has found more than most.
+// it has found more than most rows.
 func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, error) {
 	c := Closure{
 		Windows: []*Window{w}, Tuples: map[uint32][]Tuple{w.Leaf.OID: w.Rows.Tuples()}, Rows: len(w.Rows),
@@ -117,7 +116,7 @@ func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, er
 					c.Changed[f.Label()] += int64(len(found))
 				}
 				if c.Rows > most {
-					c.Most = true
+					c.Incomplete = true
 					return c, nil
 				}
 			}

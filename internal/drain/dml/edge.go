@@ -9,28 +9,29 @@ import (
 	"sexton/internal/render"
 )
 
-// Edge is one column list that refers to keys, on all leaf tables that hold its rows.
+// Edge is one column list of a child that refers to keys, with all leaf tables that hold
+// the child's rows.
 type Edge struct {
 	Child pgcatalog.Table
 	// Leaves are the tables that statements address: the child itself, or its leaf
 	// partitions. A row pointer (ctid) is only valid within one partition.
 	Leaves []pgcatalog.Table
-	// Columns refer to the columns of the key. Compare has the comparison for each of
-	// them.
+	// Columns are the columns that refer to the key, in the order of the key's columns.
+	// Compare has the comparison for each of them.
 	Columns []string
 	Compare []pgcatalog.Comparison
 	Action  Action
-	// Conditions restrict the edge to rows that meet all of them. Except restricts it to
-	// rows that do not meet all of its conditions.
+	// Conditions restrict the edge to rows that meet all of them. Except excludes rows
+	// that meet all of its conditions.
 	Conditions, Except []Value
-	// Where restricts the edge further. It is SQL that names the row child.
+	// Where restricts the edge further. It is SQL in which child is the alias of the row.
 	Where string
 	// Target is the column that Assign changes, and its new value. For Move it is only
 	// the value.
 	Target Value
-	// Count, if set, is the aggregate over the CTE changed that statements return, such
-	// as the number of rows. Extra are further CTEs, which may read changed and the keys
-	// ($1). With EmitsEvent, changed has the column key.
+	// Count, if set, is the aggregate that statements return, such as the number of rows.
+	// It reads the changed rows from the CTE changed. Extra are further CTEs, which may
+	// read changed and the keys ($1). With EmitsEvent, changed has the column key.
 	Count string
 	Extra []string
 	// PrimaryKey lists the child's key columns in order. It is empty if there is no key.
@@ -39,9 +40,9 @@ type Edge struct {
 	PrimaryKey   []string
 	EmitsEvent   bool
 	EventColumns []string
-	// Index reports that all leaves have an index on the columns, and Indexed which of
-	// them have one. Without an index a statement scans the whole table. CreateIndex has
-	// the statement that creates the missing index, by OID of the leaf.
+	// Index reports that all leaves have an index on the columns. Indexed reports it for
+	// each leaf by OID. Without an index a statement scans the whole table. CreateIndex
+	// has the statement that creates a leaf's missing index, by OID.
 	Index       bool
 	Indexed     map[uint32]bool
 	CreateIndex map[uint32]string
@@ -50,7 +51,7 @@ type Edge struct {
 	Moves bool
 }
 
-// Value is a column with a value that it is compared with or set to.
+// Value is a column with a value for a comparison or an assignment.
 type Value struct {
 	Column string
 	// Type is the column's declared type. Base is that type without length, precision and
@@ -62,7 +63,8 @@ type Value struct {
 	Value   string
 }
 
-// Equal returns the condition that the column of the row alias has the value.
+// Equal returns the condition that the column has the value. alias is the alias of the
+// row.
 func (v Value) Equal(alias string, args *Args) string {
 	return v.Compare.Equal(alias+"."+pgcatalog.Quote(v.Column), v.parameter(args))
 }
@@ -73,15 +75,16 @@ func (v Value) parameter(args *Args) string {
 	return fmt.Sprintf("$%d::pg_catalog.text::%s", args.Add(v.Value), v.Type)
 }
 
-// Kept returns the text form of the value as the function undo_text prints it. Only that
-// is the same in all sessions: how a date or time is printed depends on settings.
+// Kept returns an expression for the value as text, in the form that the function
+// undo_text returns. Only that form is the same in all sessions: otherwise the form of a
+// date or time depends on settings.
 func (v Value) Kept(names pgcatalog.Names, args *Args) string {
 	if v.Array {
 		return names.Render(`"sexton".undo_text(`) + v.parameter(args) + ")"
 	}
-	// The delimiter of a few array types, such as box[], is a semicolon. Commas in their
-	// values have no quotes then: text[] splits the value there, and array_to_string
-	// joins it.
+	// The delimiter of a few array types, such as box[], is a semicolon. Their values
+	// contain unquoted commas. The cast to text[] splits such a value, and
+	// array_to_string joins the parts again.
 	return fmt.Sprintf("pg_catalog.array_to_string(%s(ARRAY[%s])::pg_catalog.text[], ',')",
 		names.Render(`"sexton".undo_text`), v.parameter(args))
 }
@@ -105,7 +108,7 @@ func (a *Args) Once(value any) func() int {
 // Updates reports whether the edge changes rows instead of deleting them.
 func (e *Edge) Updates() bool { return e.Action != Remove }
 
-// Partitioned reports whether statements address partitions.
+// Partitioned reports whether statements address partitions of the child.
 func (e *Edge) Partitioned() bool { return len(e.Leaves) != 1 || e.Leaves[0].OID != e.Child.OID }
 
 // FromItem returns the item of a FROM clause for the child with all its partitions. As
@@ -118,8 +121,8 @@ func (e *Edge) FromItem() string {
 	return "ONLY " + e.Child.SQL() + " AS child"
 }
 
-// Restrictions returns the conditions that rows of alias must meet in addition to the
-// columns. Each begins with AND.
+// Restrictions returns the conditions on rows of alias that the edge has in addition to
+// its columns. Each begins with AND.
 func (e *Edge) Restrictions(alias string, args *Args) string {
 	var sql strings.Builder
 	for _, condition := range e.Conditions {
@@ -141,8 +144,8 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 }
 
 // Attached returns a condition that is false if the leaf was detached from the child
-// since the run began: its rows are not the child's any more. The child may be a
-// partition itself. The condition begins with AND. It is empty if the child has no
+// since the run began, so that its rows are no longer rows of the child. The child may be
+// a partition itself. The condition begins with AND. It is empty if the child has no
 // partitions.
 func (e *Edge) Attached(leaf pgcatalog.Table, args *Args) string {
 	if !e.Partitioned() {

@@ -8,11 +8,11 @@ import (
 	"sexton/internal/render"
 )
 
-// Key is the column list of a table that edges refer to. The value of a key of one column
-// is the column's value. The value of a composite key is, in tombstones and in
-// parameters, the text form of an array with the text forms of its columns. No index
-// finds a row by that text. So statements split composite keys and look up one after the
-// other, but compare an array of one-column keys in a single scan.
+// Key is a column list of a table to which edges refer. The value of a one-column key is
+// the column's value. In tombstones and parameters, the value of a composite key is the
+// text form of an array with the text forms of its columns. No index finds a row by that
+// text. So statements split composite keys and look up one after the other, but find an
+// array of one-column keys in a single scan.
 type Key struct {
 	pgcatalog.Table
 
@@ -24,15 +24,15 @@ type Key struct {
 	// Integer reports that keys are stored as bigint: the key is one column of an integer
 	// type. Other keys are stored as text.
 	Integer bool
-	// Queued is set if the keys' rows are deleted after the rows that refer to them. It
-	// is a query that returns which of {keys} are still queued, and locks their rows in
-	// the queue.
+	// Queued is set if the keys' rows still exist and are deleted after the rows that
+	// refer to them. It is a query that returns which of {keys} are still queued, and
+	// locks their rows in the queue.
 	Queued string
 }
 
-// Keys are the keys of one statement: []int64 or []string. The statement changes the rows
-// that refer to them. With CheckParent it skips keys that still have a row or, if
-// Of.Queued is set, keys that are no longer queued.
+// Keys are the keys of one statement, which changes the rows that refer to them. Values
+// is of type []int64 or []string. With CheckParent the statement skips keys that still
+// have a row or, if Of.Queued is set, keys that are no longer queued.
 type Keys struct {
 	Of          *Key
 	Values      any
@@ -42,8 +42,8 @@ type Keys struct {
 	Keep *Kept
 }
 
-// array returns the expression for the keys in parameter n, without the keys that
-// CheckParent excludes. Its subquery does not depend on the outer query. So it is
+// array returns an SQL array of the keys in parameter n, without the keys that
+// CheckParent excludes. The array's subquery does not depend on the outer query. So it is
 // evaluated once per statement, and an index on the child is used as for a parameter.
 func (k Keys) array(n int) string {
 	switch {
@@ -55,8 +55,8 @@ func (k Keys) array(n int) string {
 	return k.Of.WithoutParent(n)
 }
 
-// Lock returns the statement that locks the rows of one-column keys. Until the
-// transaction ends, no native foreign key can begin to refer to them.
+// Lock returns the statement that locks the rows with the given one-column keys. Until
+// the transaction ends, no native foreign key can begin to refer to these rows.
 func (k *Key) Lock(keys any) (string, []any) {
 	args := &Args{}
 	column := "parent." + pgcatalog.Quote(k.KeyColumns[0])
@@ -80,7 +80,8 @@ func (k *Key) Parameter(n int) string {
 	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, k.KeyTypes[0])
 }
 
-// OfTombstone returns the key in a row of tombstones, one value per column.
+// OfTombstone returns expressions for the key in a tombstone, one per column. alias is
+// the alias of the tombstone's row.
 func (k *Key) OfTombstone(alias string) []string {
 	switch text := alias + ".primary_key_text"; {
 	case k.Integer:
@@ -92,10 +93,12 @@ func (k *Key) OfTombstone(alias string) []string {
 	}
 }
 
-// Parts returns the columns' values of a composite key. key is an SQL expression.
+// Parts returns expressions for the columns' values of a composite key. key is an SQL
+// expression.
 func (k *Key) Parts(key string) []string { return Parts(key, k.KeyTypes) }
 
-// Parts returns the values of the given types in the text form of an array.
+// Parts returns expressions for the elements of an array in text form. Each element is
+// cast to the type at its position.
 func Parts(key string, types []string) []string {
 	parts := make([]string, len(types))
 	for i, name := range types {
@@ -122,9 +125,9 @@ func (k *Key) Without(key []string) string {
 		Pairwise(k.KeyCompare, Qualified("parent", k.KeyColumns), key))
 }
 
-// WithoutParent returns the array of those keys in parameter n that have no row. OFFSET 0
-// in Without makes it one index lookup per key. In a join with the parent, the planner
-// would read the whole parent.
+// WithoutParent returns an SQL array of the keys in parameter n whose parent has no row.
+// OFFSET 0 in Without makes it one index lookup per key. In a join with the parent, the
+// planner would read the whole parent.
 func (k *Key) WithoutParent(n int) string {
 	key := []string{"target.key"}
 	if k.Composite() {
@@ -134,8 +137,8 @@ func (k *Key) WithoutParent(n int) string {
 		k.Without(key))
 }
 
-// Missing returns the query for the keys that have no row. It returns them in the form in
-// which they were passed, since the text of a value depends on the session.
+// Missing returns the query for the keys whose parent has no row. It returns them in the
+// form in which they were passed, since the text of a value depends on the session.
 func (k *Key) Missing(keys any) (string, []any) {
 	args := &Args{}
 	n := args.Add(keys)
@@ -148,8 +151,8 @@ FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.text[]), pg_catalog.unnest(%s)
 WHERE %s`, n, k.Parameter(n), k.Without([]string{"wanted.key"})), args.Values
 }
 
-// Pairwise returns the condition that each of a is equal to the value of b at its
-// position.
+// Pairwise returns the condition that each value of a is equal to the value of b at the
+// same position.
 func Pairwise(by []pgcatalog.Comparison, a, b []string) string {
 	terms := make([]string, len(a))
 	for i := range a {

@@ -11,13 +11,14 @@ import (
 	"sexton/internal/render"
 )
 
-// Statements that change rows do not depend on a planner setting: the application's
-// triggers run in the same transaction and would be planned with it.
+// Statements that change rows must not change planner settings: the application's
+// triggers run in the same transaction and would be planned with these settings.
 
 // Direct returns the statement that changes all rows of keys in one leaf. It needs
-// REPEATABLE READ: a row that another session changed after the snapshot is then error
-// 40001. The lower bound keeps the planner from a sequential scan if the statistics are
-// wrong. With both bounds it never chooses one.
+// REPEATABLE READ: if another session changed a row after the snapshot, the statement
+// then fails with 40001. A lower bound on the keys keeps the planner from a sequential
+// scan if the statistics are wrong. If both is set, the statement also has an upper
+// bound. With two bounds the planner never chooses a sequential scan.
 func (e *Edge) Direct(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, both bool) (string, []any) {
 	args := &Args{}
 	keysAt := args.Add(keys.Values)
@@ -30,8 +31,9 @@ func (e *Edge) Direct(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, bo
 	return e.change(names, leaf, keys, where, args), args.Values
 }
 
-// Window returns the query for columns of at most limit rows of keys in one leaf. With a
-// lock clause, and before another statement of the transaction, it waits for locks.
+// Window returns the query for the given columns of at most limit rows of keys in one
+// leaf. lock is a locking clause or "". A locking query waits until other sessions
+// release the rows, so that the next statement of the transaction can change them.
 func (e *Edge) Window(leaf pgcatalog.Table, columns, lock string, keys Keys, limit int) (string, []any) {
 	args := &Args{}
 	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
@@ -43,10 +45,10 @@ func (e *Edge) Window(leaf pgcatalog.Table, columns, lock string, keys Keys, lim
 		e.Restrictions("picked", args), e.Attached(leaf, args), limitAt) + lock, args.Values
 }
 
-// Piece returns the statement that changes the rows at pointers. It skips rows that no
-// longer belong to keys. With skip it needs READ COMMITTED and leaves out rows that
-// another session has locked or changed. Without skip it needs REPEATABLE READ. The
-// subquery makes the planner choose a TID scan for any number of pointers.
+// Piece returns the statement that changes the rows at pointers. It leaves out rows that
+// no longer belong to keys. If skip is set, it needs READ COMMITTED and also leaves out
+// rows that another session has locked or changed. Otherwise it needs REPEATABLE READ.
+// The subquery makes the planner choose a TID scan for any number of pointers.
 func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID,
 	skip bool,
 ) (string, []any) {
@@ -64,14 +66,15 @@ func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, poi
 	return e.change(names, leaf, keys, found("child"), args), args.Values
 }
 
-// Finds returns the condition that a leaf has a row of keys. keys is an SQL expression.
+// Finds returns the condition that a row of the leaf refers to one of the keys. keys is
+// an SQL expression.
 func (e *Edge) Finds(of *Key, leaf pgcatalog.Table, keys string, args *Args) string {
 	return "EXISTS (" + e.rowsQuery(of, leaf, "", "", keys, 0, args) + " OFFSET 0)"
 }
 
-// Remain returns the condition that a row of the edge has the key, in any partition. It
-// is one index lookup, whatever the statistics are. Without an index, one scan of the
-// child serves all of keys, an SQL expression.
+// Remain returns the condition that a row of the edge refers to the key, in any
+// partition. It is one index lookup, whatever the statistics are. If the edge has no
+// index, one scan of the child serves all keys in the SQL expression keys.
 func (e *Edge) Remain(of *Key, key []string, keys string, args *Args) string {
 	if !e.Index && !of.Composite() {
 		column := "child." + pgcatalog.Quote(e.Columns[0])
@@ -85,8 +88,8 @@ func (e *Edge) Remain(of *Key, key []string, keys string, args *Args) string {
 		firstBetween(e.Compare, Qualified("child", e.Columns), key, e.Restrictions("child", args)))
 }
 
-// bounds returns the condition that a single column is in the range of the keys: from the
-// lowest one, with both also up to the highest one.
+// bounds returns the condition that the edge's column is not below the lowest key and, if
+// both is set, not above the highest key. It returns "" for composite keys.
 func (e *Edge) bounds(alias string, keys Keys, keysAt int, both bool) string {
 	if keys.Of.Composite() {
 		return ""
@@ -110,24 +113,25 @@ func (e *Edge) matches(of *Key, alias, keys string) string {
 	return e.Compare[0].Any(alias+"."+pgcatalog.Quote(e.Columns[0]), keys)
 }
 
-// joinLookups returns a query that joins composite keys with the rows that lookUp finds
-// for each of them. lookUp refers to the key as wanted.key. OFFSET 0 and LATERAL make the
-// planner begin with the keys. Otherwise it could, depending on statistics, read a whole
-// index and compare each entry with the keys.
+// joinLookups returns a query that joins composite keys with the rows that the subquery
+// lookUp finds for each of them. lookUp refers to the key as wanted.key. OFFSET 0 and
+// LATERAL make the planner begin with the keys. Otherwise it could, depending on
+// statistics, read a whole index and compare each entry with the keys.
 func joinLookups(columns, keys, lookUp, lock string) string {
 	return fmt.Sprintf("SELECT %s FROM pg_catalog.unnest(%s) AS wanted (key) CROSS JOIN LATERAL (%s OFFSET 0%s) AS picked WHERE true",
 		columns, keys, lookUp, lock)
 }
 
-// usesLookups reports whether a leaf's rows are found by one lookup per composite key.
-// Without an index each lookup would read the whole table, so one scan serves all keys
-// instead.
+// usesLookups reports whether a leaf's rows are found by one index lookup per composite
+// key. Without an index each lookup would read the whole table, so one scan finds the
+// rows of all keys instead.
 func (e *Edge) usesLookups(of *Key, leaf pgcatalog.Table) bool {
 	return of.Composite() && e.Indexed[leaf.OID]
 }
 
-// rowsQuery returns the subquery for rows of keys, an SQL expression, locked by the
-// clause lock. limitAt is the parameter with the maximum number of rows, or 0.
+// rowsQuery returns the subquery for the rows of keys in one leaf. keys is an SQL
+// expression, and lock a locking clause or "". limitAt is the number of the parameter
+// that limits the rows, or 0.
 func (e *Edge) rowsQuery(of *Key, leaf pgcatalog.Table, columns, lock, keys string, limitAt int, args *Args) string {
 	limit := ""
 	if limitAt > 0 {
@@ -161,17 +165,18 @@ func (e *Edge) CleanStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys 
 	return e.change(names, leaf, keys, e.atPointers(picked, keys, keysAt, args), args), args.Values
 }
 
-// atPointers returns the condition that the query picked returns the pointer of a row of
+// atPointers returns the condition that the query picked returns the row pointer of
 // child. It repeats the condition on the keys for the row itself. IS TRUE keeps the
-// planner from using an index for that, which would compare every child with every
-// pointer.
+// planner from using an index for that condition, which would compare every child with
+// every pointer.
 func (e *Edge) atPointers(picked string, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
 		picked, e.matches(keys.Of, "child", keys.Of.Parameter(keysAt)), e.Restrictions("child", args))
 }
 
-// ExactStatement returns the statement that deletes or changes the row versions seen. It
-// skips versions that do not belong to keys. It locks them by the clause lock.
+// ExactStatement returns the statement that deletes or changes the row versions in seen.
+// It leaves out versions that do not belong to keys. lock is the clause that locks the
+// rows.
 func (e *Edge) ExactStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, seen Rows,
 	lock string,
 ) (string, []any) {
@@ -206,7 +211,8 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	}
 	table, here := "ONLY "+leaf.SQL(), ""
 	if e.Moves {
-		// An UPDATE of the partition itself fails if the row belongs to another one then.
+		// An UPDATE of the partition itself fails if the row then belongs to another
+		// partition.
 		table = e.Child.SQL()
 		here = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
 	}
@@ -229,7 +235,8 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	return sql
 }
 
-// withCount adds Count to a statement. Rows that a trigger left unchanged do not count.
+// withCount returns a statement that runs change and returns Count. kept is the condition
+// that a trigger left a row unchanged. Such rows do not count.
 func (e *Edge) withCount(change, kept string) string {
 	key := ""
 	if e.EmitsEvent && !e.Updates() {
@@ -252,35 +259,36 @@ func Change(do Action, table string, columns []string, to string) string {
 		to = "NULL"
 	case SetDefault:
 		to = "DEFAULT"
-	case Assign, Move, Forbid: // There is no statement for Forbid.
+	case Assign, Move, Forbid: // Forbid has no statement.
 	}
 	set := render.Each(columns, func(column string) string { return pgcatalog.Quote(column) + " = " + to })
 	return fmt.Sprintf("UPDATE %s AS child SET %s", table, strings.Join(set, ", "))
 }
 
-// withEvent adds an event to a DELETE. The event has the table and the keys of the
-// deleted rows, so that the application can delete their files. The statement returns the
-// number of rows, since the affected rows count the INSERT.
+// withEvent returns a statement that runs a DELETE and inserts an event. The event has
+// the table and the keys of the deleted rows, so that the application can delete their
+// files. The statement returns the number of deleted rows, since its number of affected
+// rows is that of the INSERT.
 func (e *Edge) withEvent(names pgcatalog.Names, deletion string) string {
 	return fmt.Sprintf("WITH deleted AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM deleted",
 		deletion, batch.RowKey("child", e.PrimaryKey, e.EventColumns), e.event(names, "deleted"))
 }
 
-// event returns the INSERT of the event of withEvent. The CTE from has the keys in its
-// column key.
+// event returns the INSERT of an event with the keys in the column key of the CTE from.
 func (e *Edge) event(names pgcatalog.Names, from string) string {
 	return batch.DeletedRows(names, e.Child.Label(), "", from, e.EventColumns)
 }
 
-// Exists returns the condition that the edge has a row with the key. OFFSET 0 keeps it a
-// separate subquery. Otherwise a statement with a hundred edges would be a join of a
+// Exists returns the condition that a row of the edge refers to the key. OFFSET 0 keeps
+// it a separate subquery. Otherwise a statement with a hundred edges would be a join of a
 // hundred tables.
 func (e *Edge) Exists(key []string, args *Args) string {
 	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.FromItem(), e.equal("child", key),
 		e.Restrictions("child", args))
 }
 
-// Rows returns the subquery for the rows of keys, an SQL expression, in all partitions.
+// Rows returns the subquery for the rows of keys in all partitions of the child. keys is
+// an SQL expression.
 func (e *Edge) Rows(of *Key, keys string, args *Args) string {
 	if of.Composite() && e.Index {
 		return joinLookups("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// MostForeseen limits the rows that are counted per column, and in total the rows
+	// MostForeseen limits the rows that are counted per column, and the total of the rows
 	// that are counted below other rows.
 	MostForeseen = 100_000
 	// ForeseeTime is the timeout of a statement that counts.
 	ForeseeTime = 5 * time.Second
 )
 
-// Foresight counts the rows that a deletion would delete or change.
+// Foresight has the numbers of rows that a deletion would delete or change.
 type Foresight struct {
 	// Moved and Deleted count rows by table. Nullified counts rows that are kept, by
 	// table or, if they refer to deleted rows, by table.column.
@@ -48,8 +48,9 @@ func NewForesight() *Foresight {
 	}
 }
 
-// Later sets Loose to the rows that only loose references delete or change: the counts of
-// all minus the counts of f.
+// Later sets Loose to the rows that only loose references delete or change. all is a
+// Foresight in which loose references count like foreign keys, and f has only the foreign
+// keys.
 func (f *Foresight) Later(all *Foresight) {
 	f.Loose, f.Capped = map[string]int64{}, f.Capped || all.Capped
 	for _, counts := range [][2]map[string]int64{{all.Deleted, f.Deleted}, {all.Nullified, f.Nullified}} {
@@ -66,7 +67,7 @@ func (f *Foresight) Later(all *Foresight) {
 // references lead to it.
 func (f *Foresight) Below(ctx context.Context, read Reader, label func(*Table) string, windows ...*Window) error {
 	known := map[uint32]map[Tuple]bool{}
-	// fresh adds the rows of a window to known and returns how many were new.
+	// fresh adds the rows of a window to known and returns how many of them are new.
 	fresh := func(w *Window) (n int64) {
 		if known[w.Leaf.OID] == nil {
 			known[w.Leaf.OID] = map[Tuple]bool{}
@@ -88,7 +89,7 @@ func (f *Foresight) Below(ctx context.Context, read Reader, label func(*Table) s
 		if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 			return err
 		}
-		f.Capped = f.Capped || c.Most || err != nil
+		f.Capped = f.Capped || c.Incomplete || err != nil
 		left = max(0, left-(c.Rows-len(w.Rows)))
 		for _, with := range c.Windows[1:] {
 			if n := fresh(with); n > 0 {

@@ -13,7 +13,7 @@ import (
 // ID is the value of a key of one column. In JSON it is a number if the key is an
 // integer, and otherwise a string.
 type ID struct {
-	// Text is its text form.
+	// Text is the text form of the value.
 	Text    string `json:"-"`
 	Integer bool   `json:"-"`
 }
@@ -21,7 +21,7 @@ type ID struct {
 // IntegerID returns the ID of an integer key.
 func IntegerID(n int64) ID { return ID{Text: strconv.FormatInt(n, 10), Integer: true} }
 
-// String returns the text form.
+// String returns the text form of the value.
 func (id ID) String() string { return id.Text }
 
 // Number returns the value of an integer key, and 0 for other keys.

@@ -10,30 +10,30 @@ import (
 	"sexton/internal/render"
 )
 
-// Layout describes how the rows of a table are stored in sexton.undo, as the function
+// Layout is the form in which sexton.undo stores the rows of a table, as the function
 // undo_layout returns it.
 type Layout struct {
 	ID       int64
 	Relation uint32
-	// Columns has the table's columns, and Types their types. Terms has an aggregate over
-	// the CTE gone for each of them. Size is the expression for the size of a row, with
-	// %1$s in place of its alias.
+	// Columns has the table's columns, and Types their types. Terms has, for each column,
+	// an aggregate over the CTE gone that returns its values. Size is the expression for
+	// the size of a row, with %1$s in place of its alias.
 	Columns, Types, Terms []string
 	Size                  string
 	Key                   []string
 }
 
-// Keep configures how rows of a table that are deleted or changed are kept in
-// sexton.undo.
+// Keep configures how the rows of a table are kept in sexton.undo when they are deleted
+// or changed.
 type Keep struct {
 	*Layout
 
 	// Exclude lists the columns that are not kept. A row larger than MaxRow bytes is not
-	// kept. If Waits is set, the statement fails instead.
+	// kept. If Waits is set, the statement fails because of such a row.
 	Exclude []string
 	MaxRow  int
 	Waits   bool
-	// Full makes statements only count the rows.
+	// Full makes statements count the rows instead of keeping them.
 	Full bool
 }
 
@@ -64,8 +64,8 @@ const Room = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL 
 	pg_catalog.repeat(pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::pg_catalog.int4), 1000))::pg_catalog.text, false) END`
 
 // Begin returns the statement that must precede a statement which keeps rows. It sets the
-// ID of the set in which they are kept. If the child is a parent too, its trigger reads
-// that ID.
+// ID of the set in which the rows are kept. If the child is a parent too, its trigger
+// reads that ID.
 func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	return batch.Statement{
 		SQL: names.Render(`SELECT pg_catalog.set_config(
@@ -116,7 +116,7 @@ func (e *Edge) keepDeleted(names pgcatalog.Names, leaf pgcatalog.Table, keys Key
 		fmt.Sprintf(total, "(SELECT small.total FROM small UNION ALL SELECT large.total FROM large) AS kept"))
 }
 
-// size returns the expression for the size of a row.
+// size returns the expression for the size of a row. alias is the alias of the row.
 func (k *Keep) size(alias string) string {
 	return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size)
 }
@@ -125,13 +125,13 @@ func (k *Keep) size(alias string) string {
 // quotes. Building an array of texts takes three times as long.
 const Separator = `E'\x01'`
 
-// Null represents NULL in a text with Separators.
+// Null represents NULL in a text that Separator divides.
 const Null = `E'\x02'`
 
-// keepDeletedAsRead returns a DELETE that reads and keeps its rows by the same snapshot,
-// without RETURNING. The function undo_set raises an error if the table may keep rows, if
-// rows are so large that their arrays may not fit into memory, or if a text contains
-// Separator.
+// keepDeletedAsRead returns a DELETE that reads and keeps its rows in the same snapshot,
+// without RETURNING. The function undo_set raises an error if a trigger or rule of the
+// table may prevent deletions, if rows are so large that their arrays may not fit into
+// memory, or if a text contains Separator.
 func (e *Edge) keepDeletedAsRead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string,
 	args *Args,
 ) string {
@@ -143,7 +143,7 @@ func (e *Edge) keepDeletedAsRead(names pgcatalog.Names, leaf pgcatalog.Table, ke
 	for i, column := range k.Columns {
 		if slices.Contains(k.Key, column) || !slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"},
 			k.Types[i]) {
-			continue // Triggers read keys.
+			continue // The triggers of undo read the kept keys.
 		}
 		name := pgcatalog.Quote(column)
 		joined := fmt.Sprintf(`pg_catalog.string_agg(coalesce(gone.%s, %s) COLLATE pg_catalog."C", %s) FILTER (WHERE gone.xmin)`, name, Null, Separator)
@@ -160,11 +160,11 @@ func (e *Edge) keepDeletedAsRead(names pgcatalog.Names, leaf pgcatalog.Table, ke
 }
 
 const (
-	// mostUnsummed is the size of rows up to which keepDeletedAsRead does not add up
-	// their sizes.
+	// mostUnsummed is the size of rows, in bytes, up to which keepDeletedAsRead does not
+	// add up their sizes.
 	mostUnsummed = 1000
-	// mostBytes is the total size above which the rows of a statement are kept in parts,
-	// since Postgres limits the size of a value.
+	// mostBytes is the total size, in bytes, above which the rows of a statement are kept
+	// in parts, since Postgres limits the size of a value.
 	mostBytes = 64 << 20
 	total     = "SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM %s"
 )
@@ -189,7 +189,7 @@ func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, updat
 		}
 	}
 	if len(terms) < len(fields) {
-		terms = nil // Without its key or one of the columns, a row could not be restored.
+		terms = nil // Without the key or one of the columns, a row could not be restored.
 	}
 	return fmt.Sprintf(`WITH was AS MATERIALIZED (SELECT child.ctid AS ctid, %s FROM %s AS child WHERE %s%s%s),
 gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNING %s, true AS xmin),

@@ -19,7 +19,7 @@ type Reporter func(severity problem.Severity, key, fix, format string, args ...a
 
 // ListedTable returns the table that an entry of a configured list names. If the table is
 // missing or unsuitable, it reports a problem of key and returns nil. schema is the
-// schema of names without one.
+// schema of a name without schema.
 func (c *Catalog) ListedTable(report Reporter, key, schema, text string) *pgcatalog.Relation {
 	name, err := definitions.ParseName(text)
 	if err != nil {
@@ -54,9 +54,9 @@ func (c *Catalog) ListedTable(report Reporter, key, schema, text string) *pgcata
 	return nil
 }
 
-// BindConditions returns conditions on a table. It casts each value in the database, so
-// that a value of the wrong type is reported before a batch fails. The returned text of a
-// value means the same under the settings of every role.
+// BindConditions returns the configured conditions on a table. It casts each value in the
+// database, so that a value of the wrong type is reported before a batch fails. The
+// returned text of a value means the same under the settings of every role.
 func (c *Catalog) BindConditions(ctx context.Context, tx pgx.Tx, report Reporter, key, schema string,
 	table *pgcatalog.Relation, conditions []definitions.Condition,
 ) (values []Value, _ error) {

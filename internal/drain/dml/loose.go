@@ -14,8 +14,8 @@ type Loose struct {
 	Columns, Targets []string
 	// Action is Remove or Nullify.
 	Action Action
-	// Only restricts the reference to rows with given values: column names, each with the
-	// text form of its value.
+	// Only restricts the reference to rows with given values. Each entry is a column name
+	// and the text form of its value.
 	Only [][2]string
 }
 
@@ -27,8 +27,8 @@ func LooseTables(all []Loose) (schemas, tables []string) {
 	return schemas, tables
 }
 
-// AddLoose adds the loose references to a table to its keys, with the given Part. It
-// leaves out references that do not fit the tables or cannot be compared.
+// AddLoose adds the loose references to a table to the table's keys. part is their
+// Ref.Part. It leaves out references that do not fit the tables or cannot be compared.
 func (c *Catalog) AddLoose(to *Table, part int, all ...Loose) {
 	for _, l := range all {
 		child := c.Named(l.Child[0], l.Child[1])
@@ -53,8 +53,8 @@ func (c *Catalog) AddLoose(to *Table, part int, all ...Loose) {
 	}
 }
 
-// restrict restricts a key to rows with given values. It returns false if that is
-// impossible.
+// restrict restricts a key to rows with given values. It returns false if a column is
+// missing or cannot be compared with a value.
 func (c *Catalog) restrict(f *Ref, from *pgcatalog.Relation, only [][2]string) bool {
 	terms := make([]string, len(only))
 	for i, one := range only {

@@ -8,30 +8,30 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Action is the change to rows that refer to a deleted row.
+// Action is the change that a deletion makes to the rows that refer to the deleted row.
 type Action int
 
 const (
-	// Forbid changes nothing. A row is not deleted while rows refer to it.
+	// Forbid changes no row. The row is not deleted while rows refer to it.
 	Forbid Action = iota
-	// Remove deletes them first, with all rows below them.
+	// Remove deletes the referring rows first, with all rows below them.
 	Remove
-	// Nullify sets their columns to NULL.
+	// Nullify sets the referring columns to NULL.
 	Nullify
-	// SetDefault sets their columns to the defaults.
+	// SetDefault sets the referring columns to their defaults.
 	SetDefault
-	// Assign sets another column of these rows to a value.
+	// Assign sets another column of the referring rows to a value.
 	Assign
-	// Move makes them refer to another row.
+	// Move makes the referring rows refer to another row.
 	Move
 )
 
-// Ref is a foreign key, or a column that the application treats as one.
+// Ref is a foreign key, or a loose reference, which is treated like a foreign key.
 type Ref struct {
-	// Constraint is the name of the foreign key. It is empty for a column without one.
+	// Constraint is the name of the foreign key. It is empty for a loose reference.
 	Constraint string
-	// target is the relation that the key refers to. If it is a partition, Only has its
-	// leaves.
+	// target is the relation that the key refers to. If it is a partition, Only has the
+	// OIDs of its leaves.
 	target uint32
 	Only   map[uint32]bool
 	// Table is the referencing table, or its top partitioned table if only a partition
@@ -48,8 +48,8 @@ type Ref struct {
 	// Forbid only because it would set columns to NULL that are NOT NULL.
 	set     []string
 	setNull bool
-	// Where restricts the rows of a key without a constraint. It is SQL that names the
-	// row child.
+	// Where restricts the rows of a loose reference. It is SQL in which child is the
+	// alias of the row.
 	Where string
 	// Part orders the keys of a table. The caller chooses its meaning.
 	Part int
@@ -75,8 +75,8 @@ func (t *Table) RefsOf(leaf pgcatalog.Table) []*Ref {
 	return refs
 }
 
-// Chains reports whether rows of the table can be deleted in the same statement as rows
-// of the same table that they refer to.
+// Chains reports whether rows of the table can be deleted in one statement with rows of
+// the same table that they refer to.
 func (t *Table) Chains() bool {
 	return len(t.Leaves) == 1 && slices.ContainsFunc(t.Refs,
 		func(f *Ref) bool { return f.Table == t && f.Action == Remove })
@@ -92,7 +92,7 @@ func (t *Table) Window(leaf uint32, rows Rows) (*Window, bool) {
 	return &Window{Table: t, Leaf: t.Leaves[known], Rows: rows}, true
 }
 
-// Label returns the key as shown to users: table.column, or table(column, column).
+// Label returns the key's name for users: table.column, or table(column, column).
 func (f *Ref) Label() string {
 	if len(f.Columns) == 1 {
 		return f.Table.Label() + "." + f.Columns[0]
@@ -100,7 +100,7 @@ func (f *Ref) Label() string {
 	return f.Table.Label() + "(" + strings.Join(f.Columns, ", ") + ")"
 }
 
-// Result is the outcome of a step.
+// Result is the outcome of one step of a deletion.
 type Result int
 
 const (
@@ -112,7 +112,8 @@ const (
 	Blocked
 )
 
-// Forbids returns the message that the shown row prevents the deletion of a row of t.
+// Forbids returns the message that one row prevents the deletion of a row of t. shown is
+// the text that describes the row.
 func (f *Ref) Forbids(t *Table, shown string) string {
 	return fmt.Sprintf("the row with %s refers to %s, and foreign key %s %s", shown, t.Label(), f.Constraint, f.why())
 }
@@ -122,7 +123,7 @@ func (f *Ref) Blocks(t *Table) string {
 	return fmt.Sprintf("%s refers to %s, and foreign key %s %s", f.Label(), t.Label(), f.Constraint, f.why())
 }
 
-// why returns why the key forbids a deletion.
+// why returns the reason for which the key forbids a deletion.
 func (f *Ref) why() string {
 	if len(f.set) > 0 && f.setNull {
 		return "sets NOT NULL columns to NULL"

@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// node is a node of a query plan.
+// node is a node of a query plan in JSON.
 type node struct {
 	Type     string `json:"Node Type"`
 	Relation string `json:"Relation Name"`
@@ -28,14 +28,14 @@ func (n node) scans() (tables []string) {
 	return tables
 }
 
-// No statement that changes rows scans a table, whatever the statistics are and without
-// planner settings.
+// The plans of statements that change rows have no sequential scan, whatever the
+// statistics are and without planner settings.
 func TestPlansDoNotDependOnStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"analysed":       "ANALYZE",
-		"never analysed": "SELECT",
-		"analysed when empty": `CREATE TABLE kept AS SELECT * FROM below; TRUNCATE below; ANALYZE;
+		"analyzed":       "ANALYZE",
+		"never analyzed": "SELECT",
+		"analyzed when empty": `CREATE TABLE kept AS SELECT * FROM below; TRUNCATE below; ANALYZE;
 			INSERT INTO below SELECT * FROM kept`,
 		"one distinct value": `ANALYZE; UPDATE pg_statistic SET stadistinct = 1, stanullfrac = 0, stakind1 = 0, stakind2 = 0, stakind3 = 0
 			WHERE starelid IN ('below'::regclass, 'pairs'::regclass)`,

@@ -14,21 +14,24 @@ import (
 
 // Need is a privilege on a table, or on one of its columns if Column is set. UPDATE
 // without a column means UPDATE on any column, which a statement that locks a row needs.
-// By identifies what needs the privilege. Its meaning is up to the caller.
+// By identifies the part of the configuration that needs the privilege, such as an edge.
+// The caller chooses its meaning.
 type Need struct {
 	By                int
 	Table             uint32
 	Privilege, Column string
 }
 
-// Needs returns the privileges for the edge's statements with the given actions, table by
-// table.
+// Needs returns the privileges that the edge's statements with the given actions need,
+// table by table. by is the By of each Need.
 func (e *Edge) Needs(by int, actions ...Action) []Need {
 	var needs []Need
 	if e.Partitioned() {
-		needs = append(needs, Need{by, e.Child.OID, "SELECT", ""}) // for the query for rows that are left
+		// The query for rows that are left reads the partitioned table.
+		needs = append(needs, Need{by, e.Child.OID, "SELECT", ""})
 	}
-	if e.Moves { // Rows are written through the partitioned table.
+	if e.Moves {
+		// Rows are written through the partitioned table.
 		needs = append(needs, Need{by, e.Child.OID, "UPDATE", ""})
 	}
 	for _, leaf := range e.Leaves {
@@ -59,12 +62,13 @@ type lack struct {
 	By                  int
 	Table, Role, Schema string
 	Missing             []string
-	// Hidden reports that a policy hides rows.
+	// Hidden reports that a row-level security policy hides rows from the role.
 	Hidden bool
 }
 
-// Lacking returns the privileges among needs that the role of the database lacks, in
-// their order. about returns the problem to which the message is added, for Need.By.
+// Lacking returns a problem for each of the needs that the role of the database lacks, in
+// the order of needs. about returns the problem for a Need.By, to which Lacking adds the
+// message and the fix.
 func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need,
 	about func(by int) problem.Problem,
 ) (problems problem.List, err error) {

@@ -14,7 +14,7 @@ import (
 // Below reads the tables with these OIDs and all tables below them by foreign keys, in
 // one snapshot. It returns the tables with the given OIDs, by OID. A partition is
 // replaced by its top partitioned table. Keys whose columns cannot be compared are left
-// out: Postgres applies their action. Loose references count as keys.
+// out: Postgres applies their action. Loose references are treated like foreign keys.
 func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...Loose) (map[uint32]*Table, error) {
 	below := map[uint32]*Table{}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
@@ -43,8 +43,8 @@ func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...L
 	return below, problem.Doing(err, "read the tables below")
 }
 
-// Table returns the Table of a relation, which is always the same one. A partition has
-// the Table of its top partitioned table.
+// Table returns the Table of a relation, or nil if the relation is not a table. Each
+// table has only one Table. A partition has the Table of its top partitioned table.
 func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 	if of == nil || !of.IsTable() {
 		return nil
@@ -57,10 +57,10 @@ func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 	return t
 }
 
-// Expand adds each key to the table that it refers to, for all tables that deletions
-// reach from the roots. It returns the tables whose rows may be deleted. adapt, if set,
-// may change a key, and returns false if the key must be left out. more, if set, may add
-// keys to a table.
+// Expand adds each key to the table that it refers to, for all tables that deletions from
+// the roots reach. It returns the tables whose rows may be deleted. adapt, if set, may
+// change a key, and returns false if the key must be left out. more, if set, may add keys
+// to a table.
 func (c *Catalog) Expand(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool,
 	more func(to *Table),
 ) map[*Table]bool {
@@ -124,7 +124,7 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 		f.Action = Nullify
 		for _, column := range f.set {
 			if f.Table.Columns[column].NotNull {
-				f.Action, f.setNull = Forbid, true // The UPDATE of the key's own action would fail too.
+				f.Action, f.setNull = Forbid, true // The UPDATE by the key's own action would fail too.
 			}
 		}
 	case pgcatalog.SetDefault:
@@ -139,9 +139,9 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 	return f
 }
 
-// compare finds the comparison of each column of a key with the column that it refers to.
-// A comparison that depends on the session's time zone is used too, since the native key
-// uses it.
+// compare sets the comparison of each column of a key with the column that it refers to.
+// It returns false if two columns cannot be compared. A comparison that depends on the
+// session's time zone is used too, since the native key uses it.
 func (c *Catalog) compare(f *Ref, from *pgcatalog.Relation) bool {
 	for i, key := range c.Relations[f.target].Key(f.Targets) {
 		found, err := c.Operators.Compare(key, from.Columns[f.Columns[i]])

@@ -55,7 +55,8 @@ func (r Rows) Without(tuples []Tuple) Rows {
 	return slices.DeleteFunc(slices.Clone(r), func(one Row) bool { return excluded[one.At] })
 }
 
-// Follow replaces versions of rows by later versions.
+// Follow replaces versions of rows by later versions: the row at old[i] is now at
+// moved[i], with version[i].
 func (r Rows) Follow(old, moved []Tuple, version []uint32) {
 	to := make(map[Tuple]int, len(old))
 	for i, at := range old {
@@ -73,28 +74,29 @@ type Window struct {
 	Table *Table
 	Leaf  pgcatalog.Table
 	Rows  Rows
-	// Cycle has the indexes of rows that refer to a row below them.
+	// Cycle has the indexes of rows that are part of a cycle: they refer to a row below
+	// them.
 	Cycle map[int]bool
 	// Refilled reports that rows below reappear as fast as they are deleted.
 	Refilled bool
 }
 
-// Owner is the group or user for which rows are deleted. It counts them and may add
-// further work to the transactions that delete them. Its texts are CTEs.
+// Owner is the group, user or rule for which rows are deleted. It counts the rows and may
+// add further work to the transactions that delete them. Its SQL texts are CTEs.
 type Owner struct {
-	// ID is $3 in all texts, of type IDType, by default bigint.
+	// ID is the parameter $3 of all its CTEs. IDType is its type, by default bigint.
 	ID     any
 	IDType string
-	// Deleted records the number of rows in the CTE total (rows). Changed records the
-	// rows of the CTE changed, which are not deleted.
+	// Deleted is a CTE that records the number of deleted rows, which is total.rows.
+	// Changed is a CTE that records the changed rows in the CTE changed.
 	Deleted, Changed string
 	// Extra returns the further work of a statement that deletes rows of a table.
 	Extra func(t *Table) Extra
-	// OnDeleted and OnChanged report committed rows. aside is the number that Extra
-	// selected.
-	OnDeleted func(t *Table, rows, aside int64)
+	// OnDeleted and OnChanged report committed rows. selected is the number that
+	// Extra.Selected returned.
+	OnDeleted func(t *Table, rows, selected int64)
 	OnChanged func(f *Ref, rows int64)
-	// Failed reports errors that rows are to blame for.
+	// Failed is called with each fault that is not a lock.
 	Failed func(f batch.Fault)
 }
 
@@ -134,8 +136,8 @@ func (f *Ref) On(child, parent string) string {
 	return Pairwise(f.compare, Qualified(child, f.Columns), Qualified(parent, f.Targets)) + f.where(child)
 }
 
-// where returns the condition for the rows of a key that does not apply to all rows. It
-// begins with AND.
+// where returns the restriction of a key that does not apply to all rows. It begins with
+// AND. It is empty for other keys.
 func (f *Ref) where(child string) string {
 	if f.Where == "" {
 		return ""
@@ -143,12 +145,12 @@ func (f *Ref) where(child string) string {
 	return " AND " + strings.ReplaceAll(f.Where, "child.", child+".")
 }
 
-// Exists returns the condition that rows of the key refer to the row. It is one index
-// lookup per row, whatever the planner estimates.
+// Exists returns the condition that rows of the key refer to the row of the alias parent.
+// It is one index lookup per row, whatever the planner estimates.
 func (f *Ref) Exists(parent string) string { return f.exists(parent, false) }
 
-// exists returns the condition of Exists. With without it ignores rows that are in the
-// CTE meant.
+// exists returns the condition of Exists. If without is set, it ignores rows whose
+// positions are in the CTE meant.
 func (f *Ref) exists(parent string, without bool) string {
 	further := f.where("child")
 	if without {
@@ -158,7 +160,7 @@ func (f *Ref) exists(parent string, without bool) string {
 		firstBetween(f.compare, Qualified("child", f.Columns), Qualified(parent, f.Targets), further))
 }
 
-// parents returns a CTE of the window's rows, with the columns that the keys refer to.
+// parents returns a CTE of the window's rows. It has the columns to which the keys refer.
 func parents(leaf pgcatalog.Table, refs []*Ref) string {
 	seen := map[string]bool{}
 	var columns []string
@@ -197,8 +199,8 @@ CROSS JOIN LATERAL (
 LIMIT $4`, with(wantSQL, parents(leaf, []*Ref{f})), in.SQL(), f.On("child", "parent"))
 }
 
-// ShownStatement returns the query for the text that describes the row at the tuple $1 to
-// users.
+// ShownStatement returns the query for the text by which messages describe the row at the
+// tuple $1.
 func ShownStatement(t *Table, leaf pgcatalog.Table) string {
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.=) $1::pg_catalog.tid",
 		t.Shown("child"), leaf.SQL())
@@ -230,8 +232,8 @@ SELECT "sexton".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.ca
 		with(wantSQL), joined(leaf, "held"), lock)
 }
 
-// UnchangedStatement returns the query whether all rows of a window are as they were
-// read.
+// UnchangedStatement returns the query that reports whether all rows of a window are as
+// they were read.
 func UnchangedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf("%s\nSELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[]) FROM %s",
 		with(wantSQL), joined(leaf, "held"))

@@ -1,5 +1,5 @@
--- Returns the privileges that the role $5 lacks, or the current role if $5 is empty. Row-level security is a column of its own, since no GRANT
--- changes it.
+-- Returns the privileges that the role $5 lacks, or the current role if $5 is empty. Row-level security has a separate
+-- column, since no GRANT changes it.
 WITH role AS (
     SELECT role.rolname, role.rolsuper OR role.rolbypassrls AS unrestricted
     FROM pg_catalog.pg_roles AS role
