@@ -18,13 +18,14 @@ import (
 	"sexton/internal/problem"
 )
 
-// fenceRefused is the SQLSTATE of begin_batch if the token is not the current one.
+// fenceRefused is the SQLSTATE that begin_batch raises if the token is not the current
+// one.
 const fenceRefused = "SX001"
 
-// Unmet is the SQLSTATE of the function require if its condition does not hold.
+// Unmet is the SQLSTATE that the function require raises if its condition does not hold.
 const Unmet = "SX003"
 
-// Limits limits the statements of a transaction.
+// Limits has the timeouts and the mode of one transaction.
 type Limits struct {
 	StatementTimeout time.Duration
 	// LockTimeout limits each wait for a lock.
@@ -38,6 +39,8 @@ type Limits struct {
 	Repeatable bool
 	// Reads makes the transaction READ ONLY. Its statements use indexes, whatever the
 	// statistics are. The token is compared without a lock, because a lock is written.
+	// That is safe: the transaction commits nothing, and batches that act on its result
+	// lock the fence.
 	Reads bool
 	// Own marks statements that fire no trigger of the application. They read its tables
 	// and write only Sexton's own tables. They use unqualified operators, and run under
@@ -45,10 +48,11 @@ type Limits struct {
 	Own bool
 }
 
-// shortWait is the lock timeout while other work can be done.
+// shortWait is the lock timeout of ShortWaits.
 const shortWait = 200 * time.Millisecond
 
-// ShortWaits returns the limits with a short lock timeout.
+// ShortWaits returns the limits with a short lock timeout, for a run that has other work
+// to do instead of waiting.
 func (l Limits) ShortWaits() Limits {
 	l.LockTimeout = min(l.LockTimeout, shortWait)
 	return l
@@ -69,17 +73,19 @@ func (l Limits) Timeouts() (statement, lock int64) {
 type Statement struct {
 	SQL  string
 	Args []any
-	// Scan reads the rows, if the caller wants them.
+	// Scan reads the rows. If it is nil, the rows are discarded.
 	Scan func(pgx.Rows) error
 }
 
-// Frame is the StatementError.Index of errors that no statement of the caller caused.
+// Frame is the StatementError.Index of an error that none of the caller's statements
+// caused.
 const Frame = -1
 
 // StatementError is the error of one statement of a transaction, which was rolled back.
 type StatementError struct {
-	// Index is the index of the caller's statement, or Frame for the statements before
-	// them. The number of statements stands for COMMIT, which checks deferred constraints.
+	// Index is the index of the failed statement among the caller's statements. It is
+	// Frame if an earlier statement of the batch failed. It is the number of statements
+	// if COMMIT failed, which checks deferred constraints.
 	Index int
 	Err   error
 }
@@ -151,8 +157,8 @@ func (s *Session) ReadOwn(ctx context.Context, statements ...Statement) error {
 func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...Statement) ([]int64, error) {
 	affected, err := s.run(ctx, limits, statements)
 	if s.stale(err) && !s.Conn.IsClosed() {
-		// For example, the type of a column has changed. The transaction was rolled back,
-		// so it can be retried.
+		// A prepared statement is no longer valid, for example because the type of a
+		// column has changed. The transaction was rolled back, so it can be retried.
 		if err := s.forget(ctx); err != nil {
 			return nil, err
 		}
@@ -209,7 +215,8 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	all, found := s.explainFirst(limits, statements)
 	prepared, known := s.knows(all)
 	if !found || !known {
-		// Prepare new statements after the frame, with its path and its timeouts.
+		// Prepare new statements in the transaction, after the frame has set the path and
+		// the timeouts: preparing waits for locks of other sessions too.
 		if _, err := s.send(ctx, pipeline, frame, nil); err != nil {
 			return nil, err
 		}
@@ -235,15 +242,15 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 // change with the definitions, and connections are used for an hour.
 const preparedLimit = 500
 
-// The custom data of a connection has its prepared statements and the path of triggers.
-// They are kept for later passes.
+// A connection's custom data has its prepared statements and the path of triggers, for
+// later passes. These are their keys.
 const (
 	preparedKey = "sexton.batch.prepared"
 	pathKey     = "sexton.batch.path"
 )
 
-// unprepare clears the known statements of a connection after an error. The driver drops
-// everything that a failed pipeline has prepared.
+// unprepare clears the known prepared statements and the path of a connection after an
+// error. The driver drops everything that a failed pipeline has prepared.
 func unprepare(conn *pgx.Conn) {
 	delete(conn.PgConn().CustomData(), pathKey)
 	delete(conn.PgConn().CustomData(), preparedKey)
@@ -260,7 +267,8 @@ func (s *Session) stale(err error) bool {
 		pgErr.Routine == "RevalidateCachedQuery")
 }
 
-// prepares reports whether the connection uses prepared statements.
+// prepares reports whether the connection uses prepared statements. Through a transaction
+// pooler it does not, since the next transaction may use another server session.
 func (s *Session) prepares() bool {
 	return s.Conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 }
@@ -294,8 +302,9 @@ func (s *Session) knows(statements []Statement) (prepared map[string]bool, known
 	return prepared, true
 }
 
-// send runs a pipeline that begins with the statements of the frame, if it has any. With
-// statements it ends with COMMIT.
+// send runs a pipeline of the statements in the frame, if it has any, and of the caller's
+// statements. frame is the number of statements in the frame, which are queued already.
+// Unless statements is nil, send adds them and COMMIT.
 func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int,
 	statements []Statement,
 ) (affected []int64, err error) {
@@ -304,7 +313,7 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int,
 	}
 	if statements != nil {
 		pipeline.Queue("COMMIT")
-		pipeline.Queue("RESET ALL") // A trigger of the application may have set something for the session.
+		pipeline.Queue("RESET ALL") // A trigger of the application may have changed a setting of the session.
 	}
 	began := time.Now()
 	results := s.Conn.SendBatch(ctx, pipeline)
@@ -343,13 +352,15 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int,
 				err = statement.Scan(rows)
 			}
 			rows.Close()
-			// An error of the server is more important than one of Scan.
+			// An error of the server is more important than an error of Scan, which may
+			// follow from it.
 			if rows.Err() != nil {
 				err = rows.Err()
 			}
 		}
 		if err != nil {
-			// It precedes all results. Find the statement that it is about.
+			// The driver prepares all statements first, so the first result has the error
+			// of any of them. Find the statement that failed.
 			if unprepared, ok := errors.AsType[pgx.ErrPreprocessingBatch](err); ok {
 				err = unprepared.Unwrap()
 				if at := slices.IndexFunc(statements,
@@ -377,12 +388,12 @@ func Collect[T any](found *[]T, to pgx.RowToFunc[T]) func(pgx.Rows) error {
 	}
 }
 
-// One returns a Scan that reads a single row, if there is one.
+// One returns a Scan that reads the columns of a single row, if there is one.
 func One(into ...any) func(pgx.Rows) error {
 	return Each(func() {}, into...)
 }
 
-// Each returns a Scan that calls do for every row.
+// Each returns a Scan that reads the columns of each row and then calls do.
 func Each(do func(), into ...any) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { do(); return nil })
@@ -390,7 +401,7 @@ func Each(do func(), into ...any) func(pgx.Rows) error {
 	}
 }
 
-// SessionPool opens further sessions for a pass, under the same lease.
+// SessionPool opens further sessions for a pass, under the lease of its first session.
 type SessionPool struct {
 	Pool *pgxpool.Pool
 	// First is the first session of the pass.
@@ -408,7 +419,7 @@ const (
 	spare = 2
 )
 
-// Session returns a further session, or nil if the pool has no connection to spare.
+// Session returns a further session. It returns nil if the pool has no spare connection.
 func (p *SessionPool) Session(ctx context.Context) *Session {
 	if stat := p.Pool.Stat(); stat.AcquiredConns()+spare >= stat.MaxConns() {
 		return nil

@@ -62,10 +62,10 @@ func TestFailedBatchRollsBackAndNamesItsStatement(t *testing.T) {
 		index     int
 		code      string
 	}{
-		"while running":       {"SELECT 1 / (id - 10) FROM items", 1, "22012"},
-		"before it could run": {"DELETE FROM no_such_table", 1, "42P01"},
-		"of a deferred check": {"INSERT INTO checked VALUES (1)", 2, "23503"},
-		"raised by code":      {"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'P0001'; END $$", 1, "P0001"},
+		"error at run time":   {"SELECT 1 / (id - 10) FROM items", 1, "22012"},
+		"error of the parser": {"DELETE FROM no_such_table", 1, "42P01"},
+		"deferred constraint": {"INSERT INTO checked VALUES (1)", 2, "23503"},
+		"raised in PL/pgSQL":  {"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'P0001'; END $$", 1, "P0001"},
 	}
 	db.Exec("CREATE TABLE checked (id bigint REFERENCES items DEFERRABLE INITIALLY DEFERRED)")
 	for name, test := range tests {
@@ -78,9 +78,9 @@ func TestFailedBatchRollsBackAndNamesItsStatement(t *testing.T) {
 			var pgErr *pgconn.PgError
 			require.ErrorAs(t, err, &pgErr)
 			require.Equal(t, test.code, pgErr.Code)
-			require.EqualValues(t, 10, count(t, db), "a failed batch leaves nothing")
+			require.EqualValues(t, 10, count(t, db), "a failed batch changed rows")
 			_, err = session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"})
-			require.NoError(t, err, "the session goes on")
+			require.NoError(t, err, "the session works after an error")
 		})
 	}
 }
@@ -99,9 +99,9 @@ func TestTimeouts(t *testing.T) {
 	requireCode(t, err, "55P03")
 }
 
-// The limits of RunWithin only apply to its own transaction, whether they are lower or
-// higher than the session's.
-func TestRunWithinItsOwnLimits(t *testing.T) {
+// The limits of RunWithin apply only to its own transaction, whether they are lower or
+// higher than the session's limits.
+func TestRunWithinAppliesItsLimits(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
@@ -123,7 +123,7 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 		StatementTimeout: 20 * time.Second,
 		LockTimeout:      13 * time.Second, Durable: true,
 	}))
-	require.Equal(t, []string{"10s", "6666ms", "off"}, settings(session.Limits), "the session's are as before")
+	require.Equal(t, []string{"10s", "6666ms", "off"}, settings(session.Limits), "the session's own limits have changed")
 
 	_, err := session.RunWithin(t.Context(), batch.Limits{
 		StatementTimeout: 20 * time.Millisecond,
@@ -136,18 +136,18 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 	_, err = session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"},
 		batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
-	require.EqualValues(t, 10, count(t, db), "a failed batch leaves nothing")
+	require.EqualValues(t, 10, count(t, db), "a failed batch changed rows")
 	equal := batch.Limits{StatementTimeout: 300 * time.Millisecond, LockTimeout: 300 * time.Millisecond}
 	_, err = session.RunWithin(t.Context(), equal, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
-	requireCode(t, err, "55P03") // A statement's timeout would pass for one that is too big.
+	requireCode(t, err, "55P03") // With equal timeouts, the server could report a statement timeout.
 	affected, err := session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"})
-	require.NoError(t, err, "the session goes on")
+	require.NoError(t, err, "the session works after an error")
 	require.Equal(t, []int64{1}, affected)
 }
 
-// Preparing a statement waits for table locks too. Before BEGIN no timeout would end
-// that.
-func TestTimeoutsBindPreparing(t *testing.T) {
+// The lock timeout also ends the wait for a table lock while a statement is prepared,
+// because the statement is prepared after BEGIN.
+func TestTimeoutsApplyToPreparing(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
@@ -189,17 +189,17 @@ func TestSettingsEndWithTheTransaction(t *testing.T) {
 	}
 }
 
-// An application's trigger may change a setting of the session. It must be reset after
+// Settings that a trigger of the application has changed for the session are reset after
 // the batch, since the connection is used again.
 func TestSettingsOfTriggersEndWithTheBatch(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
-	db.Exec(`CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+	db.Exec(`CREATE FUNCTION change_settings() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
 	PERFORM set_config('default_transaction_read_only', 'on', false), set_config('search_path', 'elsewhere, pg_catalog', false);
 	RETURN NULL;
 END$$;
-CREATE TRIGGER meddle AFTER DELETE ON items FOR EACH STATEMENT EXECUTE FUNCTION meddle()`)
+CREATE TRIGGER change_settings AFTER DELETE ON items FOR EACH STATEMENT EXECUTE FUNCTION change_settings()`)
 	const path = "SELECT pg_catalog.current_setting('search_path')"
 	before := pgtest.Scalar[string](t, session.Conn, path)
 	for id := range 3 {
@@ -210,7 +210,7 @@ CREATE TRIGGER meddle AFTER DELETE ON items FOR EACH STATEMENT EXECUTE FUNCTION 
 	require.Equal(t, before, pgtest.Scalar[string](t, session.Conn, path))
 }
 
-func TestBatchesReadWhatIsCommittedWhateverTheDefault(t *testing.T) {
+func TestBatchesIgnoreTheDefaultIsolationLevel(t *testing.T) {
 	t.Parallel()
 
 	_, session := setup(t)
@@ -237,7 +237,7 @@ func TestFenceRefusesAStaleToken(t *testing.T) {
 
 	_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
 	require.ErrorIs(t, err, lease.ErrLost)
-	require.EqualValues(t, 10, count(t, db), "a stale holder changed rows")
+	require.EqualValues(t, 10, count(t, db), "a former holder changed rows")
 }
 
 func TestFenceRefusesWithoutARow(t *testing.T) {
@@ -250,7 +250,8 @@ func TestFenceRefusesWithoutARow(t *testing.T) {
 	require.EqualValues(t, 10, count(t, db))
 }
 
-// Through a transaction pooler each transaction may use another server session.
+// A session prepares no statements through a transaction pooler, since each transaction
+// may use another server session.
 func TestNothingIsPreparedThroughAPooler(t *testing.T) {
 	t.Parallel()
 
@@ -268,8 +269,9 @@ func TestNothingIsPreparedThroughAPooler(t *testing.T) {
 	require.EqualValues(t, 8, count(t, db))
 }
 
-// On a new connection a transaction takes four round trips, whatever the number of its
-// statements: first its frame and then the statements are prepared and sent.
+// The first transaction of a connection takes four round trips, whatever the number of
+// its statements. Two prepare and send the frame, and two prepare and send the
+// statements.
 func TestStatementsArePreparedTogether(t *testing.T) {
 	t.Parallel()
 
@@ -290,9 +292,9 @@ func TestStatementsArePreparedTogether(t *testing.T) {
 	require.Zero(t, count(t, db))
 }
 
-// Prepared statements of a connection are used by the next pass, until a column changes
-// its type.
-func TestPreparedStatementsOutlastASession(t *testing.T) {
+// Another session on the same connection uses its prepared statements. They are prepared
+// again after the type of a column has changed.
+func TestPreparedStatementsAreReused(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
@@ -324,8 +326,9 @@ func TestPreparedStatementsOutlastASession(t *testing.T) {
 	require.EqualValues(t, 7, count(t, db))
 }
 
-// An error of the application with the same SQLSTATE is not retried.
-func TestAnApplicationsUnsupportedFeatureIsNoStalePlan(t *testing.T) {
+// A batch is not retried if a trigger raises the SQLSTATE of an outdated prepared
+// statement.
+func TestErrorOfATriggerIsNotAStalePlan(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
@@ -338,9 +341,9 @@ func TestAnApplicationsUnsupportedFeatureIsNoStalePlan(t *testing.T) {
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT last_value FROM tries"))
 }
 
-// On a busy server the statements before the first one of the caller may take all of its
-// time.
-func TestATimeoutBeforeTheFirstStatementIsItsOwn(t *testing.T) {
+// If the statement timeout expires before the first statement of the caller begins, the
+// error is of that statement. On a busy server the frame may take all of the time.
+func TestTimeoutOfTheFrameCountsForTheFirstStatement(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
@@ -361,32 +364,32 @@ func TestErrorsNameTheirStatement(t *testing.T) {
 	require.EqualError(t, &batch.StatementError{Index: batch.Frame, Err: because}, "batch: refused")
 }
 
-// A crash of the server has undone the acquisition of a lease, and its token was issued
-// again. The pass of the first holder commits nothing on a new connection.
-func TestATokenIsIssuedAgainAfterACrash(t *testing.T) {
+// If a crash of the server reverts a lease and another holder gets its token, the first
+// holder commits nothing on a new connection.
+func TestLeaseRevertedByACrashCommitsNothing(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
-	remove := batch.Statement{SQL: "DELETE FROM items WHERE id = $1", Args: []any{1}}
-	_, err := session.Run(t.Context(), remove)
-	require.NoError(t, err, "the connection is younger than the lease, and the lease is there")
+	deletion := batch.Statement{SQL: "DELETE FROM items WHERE id = $1", Args: []any{1}}
+	_, err := session.Run(t.Context(), deletion)
+	require.NoError(t, err, "a new connection finds the lease")
 
-	// A crash loses the commits of the lease and of its fence, and closes every
+	// A crash reverts the commits of the lease and of its fence, and closes every
 	// connection.
 	db.Exec("DELETE FROM sexton.leases; DELETE FROM sexton.fences")
 	require.NoError(t, session.Conn.Close(t.Context()))
 	again := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items",
 		time.Minute, db.Connected))(t)
-	require.Equal(t, session.Fence.Token(), again.Token(), "the token has two holders")
+	require.Equal(t, session.Fence.Token(), again.Token(), "the two holders must have the same token")
 	session.Conn = pgtest.Acquire(t, db.Pool()).Conn()
-	_, err = session.Run(t.Context(), remove)
+	_, err = session.Run(t.Context(), deletion)
 	require.ErrorIs(t, err, lease.ErrLost)
 
 	session.Fence = again
-	pgtest.Must(session.Run(t.Context(), remove))(t)
+	pgtest.Must(session.Run(t.Context(), deletion))(t)
 }
 
-// A read-only batch with an old token is refused, and cannot write.
+// A READ ONLY batch cannot write, and fails if its token is not the current one.
 func TestReadOnlyBatches(t *testing.T) {
 	t.Parallel()
 

@@ -20,10 +20,10 @@ const program = `coalesce(
             ELSE holder.usename::pg_catalog.text END || ')', '')`
 
 // blockerSQL finds the waiting session by the application_name that begin_batch has set.
-// Through a transaction pooler the process ID that the connection knows is not that of
-// the server. Of several holders it returns the one with the oldest transaction. A
-// prepared transaction has the process ID 0 and no row in pg_stat_activity. The time is
-// null if the role may not see it.
+// Through a transaction pooler, the process ID that the connection knows is not that of
+// the server session. If there are several holders, the query returns the holder with the
+// oldest transaction. A prepared transaction has the process ID 0 and no row in
+// pg_stat_activity. The time is null if the role may not see it.
 const blockerSQL = `
 SELECT CASE
         WHEN waiting.wait_event = ANY ('{transactionid,tuple}') THEN 'row locked'
@@ -79,8 +79,8 @@ func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgcatalog.Names, key
 	return blocker, nil
 }
 
-// holderSQL finds the session that holds the advisory lock on the hash of a name. Any
-// role may take one.
+// holderSQL finds the session that holds the advisory lock on the hash of a name. The
+// session can be of any role.
 const holderSQL = `
 SELECT pg_catalog.concat('lock held by ', coalesce('pid ' || held.pid::pg_catalog.text, 'a prepared transaction'), ` + program + `)
 FROM pg_catalog.pg_locks AS held
@@ -119,7 +119,8 @@ WHERE held.locktype = 'relation'
 ORDER BY held.granted DESC
 LIMIT 1`
 
-// TableLock returns the session that has locked one of the tables, or "".
+// TableLock returns the session that holds or waits for a lock on one of the tables that
+// conflicts with any change of rows. It returns "" if there is none.
 func (s *Session) TableLock(ctx context.Context, tables []uint32) (holder string, err error) {
 	_, err = s.RunOwn(ctx, Statement{SQL: tableLockSQL, Args: []any{tables}, Scan: One(&holder)})
 	return holder, err

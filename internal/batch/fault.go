@@ -20,10 +20,11 @@ import (
 type Verdict int
 
 const (
-	// Fatal ends the run. The connection, the lease or the server was lost, and no row
-	// caused it.
+	// Fatal is the loss of the connection, the lease or the server. No row caused it, and
+	// the run ends.
 	Fatal Verdict = iota
-	// Hopeless concerns the table or the statement. Fewer rows would fail in the same way.
+	// Hopeless is an error of the table or the statement. Fewer rows would fail in the
+	// same way.
 	Hopeless
 	// Conflict is a serialization failure or deadlock with another session. A retry may
 	// succeed.
@@ -34,9 +35,9 @@ const (
 	LockTimeout
 	// Row is any other error. A single row may have caused it.
 	Row
-	// Unfinished means that the limits of the run were reached. Judge does not return it.
+	// Unfinished is a run that has reached its limits. Judge does not return it.
 	Unfinished
-	// Unavailable means that another database cannot be reached, or that a definition does
+	// Unavailable is another database that cannot be reached, or a definition that does
 	// not fit its table now. No row caused it. Judge does not return it.
 	Unavailable
 )
@@ -48,8 +49,9 @@ type Fault struct {
 	// SQLState is empty if the error is not from the server.
 	SQLState string
 	Message  string
-	// Detail is the key that a row of another table refers to. Details of other errors
-	// are dropped, because they have complete rows.
+	// Detail is the server's detail of a foreign key violation, which names the key that
+	// a row of another table refers to. Details of other errors are dropped, because they
+	// contain complete rows.
 	Detail string
 	// Stack lists the functions and statements in which the server raised the error.
 	Stack   string
@@ -61,10 +63,11 @@ type FaultError struct{ Fault }
 
 func (e *FaultError) Error() string { return e.Text() }
 
-// LostConnection is the prefix of the message if the connection was lost in a statement.
+// LostConnection is the prefix of a fault's message if the connection was lost while the
+// statement was running.
 const LostConnection = "the connection was lost: "
 
-// FaultIn is Judge for a statement on a table.
+// FaultIn returns the fault of a failed statement on a table.
 func FaultIn(err error, table string) Fault {
 	f := Judge(err)
 	f.Table = table
@@ -145,7 +148,8 @@ func AddBlocker(err error, blocker string) error {
 	return err
 }
 
-// LockIn is Fault.Lock for the recorded text of a fault, which contains the SQLSTATE.
+// LockIn reports whether a recorded fault is a lock. text is the result of Fault.Text,
+// which contains the SQLSTATE.
 func LockIn(text string) bool {
 	found := recordedState.FindStringSubmatch(text)
 	if found == nil {
@@ -180,9 +184,9 @@ func serverVerdict(err *pgconn.PgError) Verdict {
 		return Row
 	}
 	switch err.Code[:2] {
-	case "08", "25", "53", "57": // connection, read-only or broken transaction, resources, shutdown
+	case "08", "25", "53", "57": // lost connection, read-only or broken transaction, resources, shutdown
 		return Fatal
-	case "42", "0A", "3F", "58", "XX": // syntax or access, not supported, no schema, system, corruption
+	case "42", "0A", "3F", "58", "XX": // syntax or access, not supported, missing schema, system error, corruption
 		return Hopeless
 	default:
 		return Row
@@ -227,8 +231,9 @@ func ShortError(err error) string {
 	return "the connection failed"
 }
 
-// FirstLine returns the first line of an error, with the thing that it is about in front.
-// The text of a connection error may have several lines.
+// FirstLine returns the first line of an error, since the text of a connection error may
+// have several lines. It prepends about, the thing that failed, unless the line contains
+// it.
 func FirstLine(err error, about string) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	if strings.Contains(first, about) {
@@ -237,7 +242,8 @@ func FirstLine(err error, about string) string {
 	return about + ": " + first
 }
 
-// Text returns the fault as queues record it.
+// Text returns the fault in the form in which queues record it: table, SQLSTATE, message
+// and detail.
 func (f Fault) Text() string {
 	parts := make([]string, 0, 3)
 	if f.Table != "" {
@@ -261,7 +267,7 @@ type FaultCounts struct {
 	Count    int64  `json:"count"`
 }
 
-// Text renders the error and its count.
+// Text returns the error with its count.
 func (c FaultCounts) Text() string {
 	text := Fault{Table: c.Table, SQLState: c.SQLState, Message: c.Message}.Text()
 	return fmt.Sprintf("%s (%s)", text, render.Counted(c.Count, "time"))

@@ -45,30 +45,30 @@ func TestVerdicts(t *testing.T) {
 		"lost lease":                  {fmt.Errorf("%w: %w", lease.ErrLost, pgError("SX001")), batch.Fatal},
 		"deadline":                    {statementError(0, context.DeadlineExceeded), batch.Fatal},
 		"cancelled":                   {context.Canceled, batch.Fatal},
-		"no answer of the server":     {errors.New("unexpected EOF"), batch.Fatal},
+		"connection closed":           {errors.New("unexpected EOF"), batch.Fatal},
 		"the batch's own frame":       {statementError(batch.Frame, pgError("23505")), batch.Fatal},
 		"the server ends the session": {statementError(0, severe), batch.Fatal},
-		"the same in Russian":         {statementError(0, severeElsewhere), batch.Fatal},
-		"shutdown":                    {statementError(0, pgError("57P01")), batch.Fatal},
-		"disk full":                   {statementError(0, pgError("53100")), batch.Fatal},
-		"a statement's memory":        {statementError(0, pgError("53200")), batch.Row},
-		"a statement's files":         {statementError(0, pgError("53400")), batch.Row},
-		"the frame's memory":          {statementError(batch.Frame, pgError("53200")), batch.Fatal},
-		"a lock for each partition":   {statementError(0, locks), batch.Hopeless},
-		"read only":                   {statementError(0, pgError("25006")), batch.Fatal},
-		"no such table":               {statementError(0, pgError("42P01")), batch.Hopeless},
-		"not allowed":                 {statementError(0, pgError("42501")), batch.Hopeless},
-		"corruption":                  {statementError(0, pgError("XX001")), batch.Hopeless},
-		"deadlock":                    {statementError(0, pgError("40P01")), batch.Conflict},
-		"serialization":               {statementError(1, pgError("40001")), batch.Conflict},
-		"statement timeout":           {statementError(0, pgError("57014")), batch.Timeout},
-		"lock timeout":                {statementError(0, pgError("55P03")), batch.LockTimeout},
-		"foreign key":                 {statementError(0, pgError("23503")), batch.Row},
-		"a check at commit":           {statementError(1, pgError("23514")), batch.Row},
-		"a trigger's disk full":       {statementError(0, raised("53100", "PL/pgSQL function keep() line 3 at RAISE")), batch.Row},
-		"a trigger's missing table":   {statementError(0, raised("42P01", `SQL function "keep" statement 1`)), batch.Row},
-		"a function in German":        {statementError(0, raised("42P01", "SQL-Funktion »keep« Anweisung 1")), batch.Row},
-		"a function in Korean":        {statementError(0, raised("42P01", `SQL 함수 "keep"의 문 1`)), batch.Row},
+		"the server ends the session, in Russian": {statementError(0, severeElsewhere), batch.Fatal},
+		"shutdown":                  {statementError(0, pgError("57P01")), batch.Fatal},
+		"disk full":                 {statementError(0, pgError("53100")), batch.Fatal},
+		"a statement's memory":      {statementError(0, pgError("53200")), batch.Row},
+		"a statement's files":       {statementError(0, pgError("53400")), batch.Row},
+		"the frame's memory":        {statementError(batch.Frame, pgError("53200")), batch.Fatal},
+		"a lock for each partition": {statementError(0, locks), batch.Hopeless},
+		"read only":                 {statementError(0, pgError("25006")), batch.Fatal},
+		"no such table":             {statementError(0, pgError("42P01")), batch.Hopeless},
+		"not allowed":               {statementError(0, pgError("42501")), batch.Hopeless},
+		"corruption":                {statementError(0, pgError("XX001")), batch.Hopeless},
+		"deadlock":                  {statementError(0, pgError("40P01")), batch.Conflict},
+		"serialization":             {statementError(1, pgError("40001")), batch.Conflict},
+		"statement timeout":         {statementError(0, pgError("57014")), batch.Timeout},
+		"lock timeout":              {statementError(0, pgError("55P03")), batch.LockTimeout},
+		"foreign key":               {statementError(0, pgError("23503")), batch.Row},
+		"a check at commit":         {statementError(1, pgError("23514")), batch.Row},
+		"a trigger's disk full":     {statementError(0, raised("53100", "PL/pgSQL function keep() line 3 at RAISE")), batch.Row},
+		"a trigger's missing table": {statementError(0, raised("42P01", `SQL function "keep" statement 1`)), batch.Row},
+		"a function in German":      {statementError(0, raised("42P01", "SQL-Funktion »keep« Anweisung 1")), batch.Row},
+		"a function in Korean":      {statementError(0, raised("42P01", `SQL 함수 "keep"의 문 1`)), batch.Row},
 		"a trigger in French": {
 			statementError(0, raised("42P01", "fonction PL/pgSQL keep(), ligne 3 à instruction SQL")),
 			batch.Row,
@@ -77,7 +77,7 @@ func TestVerdicts(t *testing.T) {
 			statementError(0, raised("42501", `SQL statement "DELETE FROM ONLY "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)),
 			batch.Hopeless,
 		},
-		"a foreign key's in Swedish": {
+		"a foreign key's query in Swedish": {
 			statementError(0, raised("42501", `SQL-sats: "DELETE FROM "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)),
 			batch.Hopeless,
 		},
@@ -127,14 +127,14 @@ func TestDuplicateInChecksTheTable(t *testing.T) {
 	require.True(t, batch.DuplicateIn(of("23505", likes), likes))
 	require.True(t, batch.DuplicateIn(of("23505", part), likes, part))
 	require.True(t, batch.DuplicateIn(of("23P01", likes), likes), "an exclusion constraint")
-	require.False(t, batch.DuplicateIn(of("23505", part), likes), "what a trigger does elsewhere")
+	require.False(t, batch.DuplicateIn(of("23505", part), likes), "an error of a trigger on another table")
 	require.False(t, batch.DuplicateIn(of("23503", likes), likes))
 	require.False(t, batch.DuplicateIn(context.Canceled, likes))
 	require.False(t, batch.DuplicateIn(nil, likes))
 }
 
-// The lock holder is added to the message of a lock timeout. The message of a deadlock
-// has its own.
+// The lock holder is added to the message of a lock timeout, but not to that of a
+// deadlock, whose message names the other session already.
 func TestLockFaultsNameTheBlocker(t *testing.T) {
 	t.Parallel()
 	for code, named := range map[string]bool{"55P03": true, "40P01": false, "40001": false, "23503": false} {
@@ -166,5 +166,5 @@ func TestCountsAreBounded(t *testing.T) {
 	for _, c := range list {
 		sum += c.Count
 	}
-	require.EqualValues(t, 29*30/2, sum, "what there was no room for counts with the last one")
+	require.EqualValues(t, 29*30/2, sum, "further faults count for the last entry")
 }

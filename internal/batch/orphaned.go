@@ -23,10 +23,11 @@ func RowKey(row string, key, columns []string) string {
 	return "pg_catalog.jsonb_build_array(" + object(key) + ", " + object(columns) + ")"
 }
 
-// DeletedRows returns an INSERT of the event for the deleted rows of a table, or of no
-// event if there are none. The CTE from has a column key, made by RowKey. Without further
-// columns the event is files_orphaned with keys, with columns it is rows_deleted with
-// keys and rows. More is an SQL list of further names and values, with a comma after it.
+// DeletedRows returns an INSERT of one event for the deleted rows of a table. It inserts
+// no event if there are no rows. The CTE from has the rows' keys in its column key, as
+// returned by RowKey. Without further columns the event is files_orphaned with keys. With
+// columns it is rows_deleted with keys and rows. more is an SQL list of further names and
+// values, with a comma after it.
 //
 // The table's name is decoded, so that the database's settings cannot change its meaning.
 func DeletedRows(names pgcatalog.Names, table, more, from string, columns []string) string {

@@ -16,12 +16,12 @@ import (
 
 const (
 	pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
-	// frameSQL also sets sexton.run, by which the triggers of undo recognize a batch. $1
-	// is the path, or NULL if it is not known. With two texts each connection would have
-	// to prepare two statements.
+	// frameSQL sets the path, and sexton.run, by which the triggers of undo recognize a
+	// batch. $1 is the path, or NULL if the path is not known. One statement serves both
+	// cases, so that a connection has to prepare only one.
 	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
     pg_catalog.set_config('sexton.run', '1', true), ` + policiesSQL
-	// readSQL is frameSQL and IndexScans.
+	// readSQL does the same as frameSQL, and makes the transaction use indexes.
 	readSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
     pg_catalog.concat(pg_catalog.set_config('sexton.run', '1', true), ` + IndexScans + `), ` + policiesSQL
 	keptSQL = "SELECT pg_catalog.set_config('sexton.undo', 'users', true)"
@@ -37,15 +37,20 @@ const IndexScans = "(SELECT pg_catalog.string_agg(pg_catalog.set_config(setting.
 // then read again, since the role's setting may have changed.
 const pathLasts = time.Minute
 
-// foundPath is the path of the application's triggers, and when it was read.
+// foundPath is the path of the application's triggers, with the time at which it was
+// read.
 type foundPath struct {
 	path string
 	at   time.Time
 }
 
-// queuePath adds the statement that sets the path. It reads the path that a session of
-// the application would have, on each connection, every pathLasts and after a failed
-// batch, since a wrong path may have caused the error.
+// queuePath queues the statement that sets the search_path. The function begin_batch
+// cannot set it: the path of a function with a pinned path is reset when the function
+// returns. The path is kept until COMMIT, since deferred constraint triggers run there.
+//
+// The statement reads the path that a session of the application would have. Each
+// connection reads it again every pathLasts and after a failed batch, since a wrong path
+// may have caused the error.
 func (s *Session) queuePath(pipeline *pgx.Batch, limits Limits) {
 	path := s.knownPath()
 	switch {
@@ -76,13 +81,13 @@ func UsePath(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) error {
 	return problem.Doing(err, "set the search_path of triggers")
 }
 
-// QueuePath is UsePath in a pipeline.
+// QueuePath queues the statement of UsePath in a pipeline.
 func QueuePath(pipeline *pgx.Batch, names pgcatalog.Names) {
 	pipeline.Queue(names.Render(pathSQL), names.Path)
 }
 
-// PathHint returns a hint at the configuration key if a function, for example of a
-// trigger, did not find a table, function, type or schema. Otherwise it returns "".
+// PathHint returns a hint at the configuration key search_path if a function, for example
+// of a trigger, did not find a table, function, type or schema. Otherwise it returns "".
 func PathHint(err error) string {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	missing := []string{"42P01", "42883", "42704", "3F000"}
@@ -103,8 +108,9 @@ const (
 	policiesOnSQL = "SELECT pg_catalog.set_config('row_security', 'on', true)"
 )
 
-// explainFirst puts EXPLAIN statements before the statements of a batch if the database
-// has policies. It returns false if the connection has not queried for policies yet.
+// explainFirst returns the statements of a batch, preceded by their EXPLAIN statements if
+// the database has policies. It returns false if the connection has not queried for
+// policies yet.
 func (s *Session) explainFirst(limits Limits, statements []Statement) (all []Statement, found bool) {
 	if limits.Own || limits.Reads || len(statements) == 0 {
 		return statements, true
@@ -120,8 +126,8 @@ func (s *Session) explainFirst(limits Limits, statements []Statement) (all []Sta
 	return append(all, statements...), true
 }
 
-// afterExplain drops the results of the added statements. An error has the index of the
-// statement that EXPLAIN failed on.
+// afterExplain drops the results of the statements that explainFirst has added. If one of
+// them failed, the error gets the index of the caller's statement.
 func afterExplain(added int, affected []int64, err error) ([]int64, error) {
 	if failed, ok := errors.AsType[*StatementError](err); ok && added > 0 && failed.Index >= added-1 {
 		failed.Index -= added

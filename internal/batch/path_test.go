@@ -15,16 +15,17 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// audited has a trigger that finds its table without a schema, in another schema than
-// public.
+// audited creates a trigger on items that inserts into a table of the schema app without
+// naming the schema.
 const audited = `
 CREATE SCHEMA app;
 CREATE TABLE app.trail (item bigint);
 CREATE FUNCTION app.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO trail VALUES (OLD.id); RETURN NULL; END $$;
 CREATE TRIGGER note AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION app.note();`
 
-// onOwnPath opens the session's connection as the program does.
-func onOwnPath(t *testing.T, db *dbtest.DB, session *batch.Session, path string) {
+// connectAsProgram gives the session a connection with the settings of the program. path
+// is the configured search_path of triggers.
+func connectAsProgram(t *testing.T, db *dbtest.DB, session *batch.Session, path string) {
 	names := dbtest.Names()
 	names.Path = path
 	opened := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", names, 2))(t)
@@ -35,11 +36,11 @@ func onOwnPath(t *testing.T, db *dbtest.DB, session *batch.Session, path string)
 func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ configured, role, database string }{
-		"of the configuration":            {"app", "nowhere", "nowhere"},
-		"of the role":                     {"", "app, public", "nowhere"},
-		"of the database":                 {"", "", "app"},
-		"of the database beside our own":  {"", database.OwnPath, "app"},
-		"of the configuration, of quotes": {`"$user" , "app"`, "", ""},
+		"configured":              {"app", "nowhere", "nowhere"},
+		"setting of the role":     {"", "app, public", "nowhere"},
+		"setting of the database": {"", "", "app"},
+		"setting of the database, if the role has Sexton's path": {"", database.OwnPath, "app"},
+		"configured with quotes":                                 {`"$user" , "app"`, "", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,8 +54,8 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 			if test.database != "" {
 				db.Exec("ALTER DATABASE " + name + " SET search_path = " + test.database)
 			}
-			onOwnPath(t, db, session, test.configured)
-			for id := range 2 { // Prepared, then not.
+			connectAsProgram(t, db, session, test.configured)
+			for id := range 2 { // The second batch uses the prepared statements of the first.
 				pgtest.Must(session.Run(t.Context(), batch.Statement{
 					SQL:  "DELETE FROM public.items WHERE id = $1",
 					Args: []any{id + 1},
@@ -62,13 +63,14 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 			}
 			require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM app.trail"))
 			path := pgtest.Scalar[string](t, session.Conn, "SHOW search_path")
-			require.Equal(t, database.OwnPath, path, "the path ends with the batch")
+			require.Equal(t, database.OwnPath, path, "the path is reset after the batch")
 		})
 	}
 }
 
-// Through a transaction pooler whose role lacks the setting, the session begins with
-// another path.
+// Sexton's own statements run under the pinned path even if the connection begins with
+// another path. A connection through a transaction pooler does so, if its role lacks the
+// setting.
 func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
@@ -76,11 +78,11 @@ func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	settings.DefaultQueryExecMode = pgx.QueryExecModeExec
 	session.Conn, session.Names.Path = pgtest.ConnectAs(t, settings), "app"
 	var path string
-	asked := batch.Statement{SQL: "SELECT pg_catalog.current_setting('search_path')", Scan: batch.One(&path)}
+	query := batch.Statement{SQL: "SELECT pg_catalog.current_setting('search_path')", Scan: batch.One(&path)}
 	for range 2 {
-		pgtest.Must(session.RunOwn(t.Context(), asked))(t)
+		pgtest.Must(session.RunOwn(t.Context(), query))(t)
 		require.Equal(t, database.OwnPath, path)
-		pgtest.Must(session.Run(t.Context(), asked))(t)
+		pgtest.Must(session.Run(t.Context(), query))(t)
 		require.Equal(t, "app", path)
 	}
 	found := pgtest.Must(batch.Blocker(t.Context(), db.Pool(), dbtest.Names(), session.Fence.Key(),
@@ -88,11 +90,12 @@ func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// A changed path of the role is read without a new connection.
-func TestAPathIsReadAgain(t *testing.T) {
+// A connection reads the path of triggers again after pathLasts, so that it uses a
+// changed setting of the database.
+func TestPathIsReadAgain(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
-	onOwnPath(t, db, session, "")
+	connectAsProgram(t, db, session, "")
 	path := func() (path string) {
 		_, err := session.Run(t.Context(), batch.Statement{
 			SQL: "SELECT pg_catalog.current_setting('search_path')",
@@ -112,13 +115,13 @@ func TestAPathIsReadAgain(t *testing.T) {
 	require.Equal(t, "app", path())
 }
 
-// If a connection has lost its prepared statements, it prepares them again and reads the
+// A connection whose prepared statements were dropped prepares them again and reads the
 // path again.
-func TestThePathIsReadAgainAfterLostStatements(t *testing.T) {
+func TestPathIsReadAgainAfterLostStatements(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	db.Exec(audited)
-	onOwnPath(t, db, session, "app")
+	connectAsProgram(t, db, session, "app")
 	remove := func(id int) {
 		pgtest.Must(session.Run(t.Context(), batch.Statement{
 			SQL:  "DELETE FROM public.items WHERE id = $1",
@@ -137,7 +140,7 @@ func TestThePathIsReadAgainAfterLostStatements(t *testing.T) {
 func TestTriggersFindNamesInPublicByDefault(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
-	onOwnPath(t, db, session, "")
+	connectAsProgram(t, db, session, "")
 	var path string
 	_, err := session.Run(t.Context(), batch.Statement{
 		SQL: "SELECT pg_catalog.current_setting('search_path')",
@@ -154,20 +157,20 @@ func TestTriggerWithoutItsPathNamesTheKey(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	db.Exec(audited)
-	onOwnPath(t, db, session, "")
+	connectAsProgram(t, db, session, "")
 	_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = 1"})
 	require.ErrorContains(t, err, `relation "trail" does not exist`)
 	require.ErrorContains(t, err, "databases.<name>.search_path")
 	db.Exec("ALTER DATABASE " + pgx.Identifier{db.Name}.Sanitize() + " SET search_path = app")
 	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = 1"})
-	require.NoError(t, err, "on the connection as it is")
+	require.NoError(t, err, "the same connection uses the changed path")
 	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.nothing"})
 	require.ErrorContains(t, err, `relation "public.nothing" does not exist`)
-	require.NotContains(t, err.Error(), "search_path", "no function looked for it")
+	require.NotContains(t, err.Error(), "search_path", "the hint is only for errors in functions")
 }
 
-// psql opens a connection with the application_name psql.
-func psql(t *testing.T, url string) *pgx.Conn {
+// connectAsPsql opens a connection with the application_name psql.
+func connectAsPsql(t *testing.T, url string) *pgx.Conn {
 	conn := pgtest.Connect(t, url+"&application_name=psql")
 	return conn
 }
@@ -176,7 +179,8 @@ func execOn(t *testing.T, conn *pgx.Conn, sql string) {
 	pgtest.Exec(t, conn, sql)
 }
 
-// blockerOf runs a deletion that must wait. It returns the blocker when it is known.
+// blockerOf runs a DELETE that must wait for a lock, and returns its blocker. It calls
+// release when the blocker is known.
 func blockerOf(t *testing.T, db *dbtest.DB, session *batch.Session, release func()) string {
 	ended := make(chan error, 1)
 	go func() {
@@ -184,7 +188,7 @@ func blockerOf(t *testing.T, db *dbtest.DB, session *batch.Session, release func
 		ended <- err
 	}()
 	var blocker string
-	pgtest.WaitFor(t, "the batch to wait", func(ctx context.Context) (found bool, err error) {
+	pgtest.WaitFor(t, "the batch to wait for a lock", func(ctx context.Context) (found bool, err error) {
 		blocker, err = session.Blocker(ctx, db.Pool())
 		return blocker != "", err
 	})
@@ -200,26 +204,26 @@ func TestBlockerNamesTheHolderOfARowOrTable(t *testing.T) {
 		"table": "LOCK TABLE items IN ACCESS EXCLUSIVE MODE",
 	}, func(t *testing.T, kind string, sql string) {
 		db, session := setup(t)
-		nobody := pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
-		require.Empty(t, nobody)
+		blocker := pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
+		require.Empty(t, blocker)
 
-		holder := psql(t, db.URL)
+		holder := connectAsPsql(t, db.URL)
 		execOn(t, holder, "BEGIN")
 		execOn(t, holder, sql)
 		since := pgtest.Scalar[string](t, holder, `SELECT to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"')`)
-		blocker := blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
+		blocker = blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
 		require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since),
 			blocker)
 
-		nobody = pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
-		require.Empty(t, nobody)
+		blocker = pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
+		require.Empty(t, blocker)
 	})
 }
 
 func TestBlockerMayBeAPreparedTransaction(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
-	holder := psql(t, db.URL)
+	holder := connectAsPsql(t, db.URL)
 	name := "'" + db.Name + "'"
 	execOn(t, holder, "BEGIN")
 	execOn(t, holder, "UPDATE items SET parent = 0 WHERE id = 7")
@@ -228,8 +232,8 @@ func TestBlockerMayBeAPreparedTransaction(t *testing.T) {
 	require.Equal(t, "row locked by a prepared transaction", blocker)
 }
 
-// Without pg_read_all_stats the start of the transaction is hidden, but not the session.
-// The batch and the query have the same role.
+// A blocker is named with its process ID and program if the role lacks pg_read_all_stats,
+// which hides the start of the transaction. The batch and the query have the same role.
 func TestBlockerIsNamedWithoutPrivileges(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
@@ -237,10 +241,10 @@ func TestBlockerIsNamedWithoutPrivileges(t *testing.T) {
 	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role +
 		"; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
 		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
-	session.Conn = psql(t, db.AsRole(role))
-	asking := pgtest.Must(pgxpool.New(t.Context(), db.AsRole(role)))(t)
-	t.Cleanup(asking.Close)
-	holder := psql(t, db.URL)
+	session.Conn = connectAsPsql(t, db.AsRole(role))
+	pool := pgtest.Must(pgxpool.New(t.Context(), db.AsRole(role)))(t)
+	t.Cleanup(pool.Close)
+	holder := connectAsPsql(t, db.URL)
 	execOn(t, holder, "BEGIN")
 	execOn(t, holder, "SELECT FROM items WHERE id = 7 FOR UPDATE")
 	ended := make(chan error, 1)
@@ -249,8 +253,8 @@ func TestBlockerIsNamedWithoutPrivileges(t *testing.T) {
 		ended <- err
 	}()
 	var blocker string
-	pgtest.WaitFor(t, "the batch to wait", func(ctx context.Context) (found bool, err error) {
-		blocker, err = session.Blocker(ctx, asking)
+	pgtest.WaitFor(t, "the batch to wait for a lock", func(ctx context.Context) (found bool, err error) {
+		blocker, err = session.Blocker(ctx, pool)
 		return blocker != "", err
 	})
 	execOn(t, holder, "COMMIT")
@@ -258,7 +262,8 @@ func TestBlockerIsNamedWithoutPrivileges(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("row locked by pid %d (psql)", holder.PgConn().PID()), blocker)
 }
 
-// The query for a blocker does not wait for a connection when the batch has ended.
+// Blocker stops waiting for a connection when its context ends, for example because the
+// batch has ended.
 func TestBlockerDoesNotWaitForAConnection(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
@@ -268,16 +273,17 @@ func TestBlockerDoesNotWaitForAConnection(t *testing.T) {
 	t.Cleanup(pool.Close)
 	pgtest.Acquire(t, pool)
 	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan error, 1)
+	ended := make(chan error, 1)
 	go func() {
 		_, err := session.Blocker(ctx, pool)
-		asked <- err
+		ended <- err
 	}()
 	cancel()
-	require.ErrorIs(t, <-asked, context.Canceled)
+	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-// The pool keeps spare connections, and gets all others back.
+// SessionPool leaves two connections in the pool, and Release returns all of its
+// connections.
 func TestSessionPoolSparesConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -291,14 +297,15 @@ func TestSessionPoolSparesConnections(t *testing.T) {
 		got++
 	}
 	stat := db.Pool().Stat()
-	require.Equal(t, stat.MaxConns()-3, got, "two are left, one is the pass's own")
+	require.Equal(t, stat.MaxConns()-3, got, "the pool keeps two connections, and the first session has one")
 	more.Release()
 	end()
 	require.Zero(t, db.Pool().Stat().AcquiredConns())
 }
 
-// The first transaction of a further session on a known connection is a batch. Its
-// duration does not count as the time of the network.
+// Took of a further session measures the server's time in its first batch. On a
+// connection with prepared statements that batch is the first round trip, and its
+// duration must not count as the time of the network.
 func TestFurtherSessionsMeasureServerTime(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

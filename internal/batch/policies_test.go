@@ -11,7 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// policed has a trigger on items that reads a table with a policy.
+// policed creates a table with a row-level security policy, and a trigger function that
+// reads it.
 const policed = `
 CREATE TABLE settings (name text, tenant name);
 ALTER TABLE settings ENABLE ROW LEVEL SECURITY;
@@ -19,8 +20,9 @@ CREATE POLICY own ON settings USING (tenant = current_user);
 CREATE TABLE seen (name text);
 CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen SELECT name FROM public.settings; RETURN NULL; END $$;`
 
-// unprivileged makes the session use a role to which policies apply.
-func unprivileged(t *testing.T, db *dbtest.DB, session *batch.Session, mode pgx.QueryExecMode) (role string) {
+// connectUnprivileged connects the session as a role to which policies apply, and returns
+// the role.
+func connectUnprivileged(t *testing.T, db *dbtest.DB, session *batch.Session, mode pgx.QueryExecMode) (role string) {
 	role = db.CreateRole()
 	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role +
 		"; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
@@ -39,20 +41,20 @@ func TestTriggersReadTablesWithPolicies(t *testing.T) {
 		mode    pgx.QueryExecMode
 		seen    int64
 	}{
-		"of rows":                   {row, pgx.QueryExecModeCacheStatement, 2},
-		"of rows, through a pooler": {row, pgx.QueryExecModeExec, 2},
-		"before a statement": {
+		"row trigger":                  {row, pgx.QueryExecModeCacheStatement, 2},
+		"row trigger through a pooler": {row, pgx.QueryExecModeExec, 2},
+		"statement trigger": {
 			"CREATE TRIGGER look BEFORE DELETE ON items EXECUTE FUNCTION look()",
 			pgx.QueryExecModeCacheStatement, 2,
 		},
-		"at the end of the transactions": {"CREATE CONSTRAINT TRIGGER look AFTER DELETE ON items INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look()", pgx.QueryExecModeCacheStatement, 2},
+		"deferred constraint trigger": {"CREATE CONSTRAINT TRIGGER look AFTER DELETE ON items INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look()", pgx.QueryExecModeCacheStatement, 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, session := setup(t)
 			db.Exec(policed + test.trigger)
-			role := unprivileged(t, db, session, test.mode)
+			role := connectUnprivileged(t, db, session, test.mode)
 			db.Exec("INSERT INTO settings VALUES ('own', '" + role + "'), ('of others', 'other')")
 			remove := func(id int) error {
 				affected, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"},
@@ -62,13 +64,13 @@ func TestTriggersReadTablesWithPolicies(t *testing.T) {
 				}
 				return err
 			}
-			for id := range test.seen { // Prepared, then not.
+			for id := range test.seen { // The second batch uses prepared statements.
 				require.NoError(t, remove(int(id)+1))
 			}
 			require.Equal(t, [][]string{{"own"}, {"own"}}, db.Rows("SELECT name FROM seen"))
 
-			// A policy on the table of a statement is an error of that statement, from
-			// the next batch on.
+			// If a table of the batch gets a policy, the next batches fail with an error
+			// of the statement on that table.
 			db.Exec("ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON items USING (id > 5)")
 			for _, id := range []int{3, 7} {
 				err := remove(id)

@@ -209,7 +209,8 @@ func sum(counts ...map[string]int64) (n int64) {
 	return n
 }
 
-// countUnchanged returns the number of children of a row that were not deleted or changed.
+// countUnchanged returns the number of children of a row that were not deleted or
+// changed.
 func countUnchanged(t *testing.T, db *dbtest.DB, top int) int64 {
 	return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children WHERE top_id = $1 AND note <> 'done'",
 		top)
@@ -265,7 +266,8 @@ func TestFailures(t *testing.T) {
 			require.Empty(t, errors)
 		},
 		"statements that take too long are retried with fewer rows": func(t *testing.T, o operation, db *dbtest.DB) {
-			// Each row takes longer than a direct statement may take for the target of 20 ms.
+			// Each row takes longer than a direct statement may take for the target of 20
+			// ms.
 			o.trigger(db, "ROW", "PERFORM pg_sleep(0.12);")
 			tight := limits
 			tight.StatementTimeout = time.Second

@@ -202,8 +202,8 @@ func (z *size) learn(n int, took, target time.Duration, most int) {
 	z.n = max(1, min(most, int(math.Round(float64(n)*min(2, max(0.5, factor))))))
 }
 
-// shrink reduces the size of that name to at most half of n after a transaction with n keys or
-// rows timed out.
+// shrink reduces the size of that name to at most half of n after a transaction with n
+// keys or rows timed out.
 func (s *Sizes) shrink(name string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
