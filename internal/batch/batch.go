@@ -411,8 +411,8 @@ type SessionPool struct {
 }
 
 const (
-	// acquireTimeout limits the wait for a connection. If it expires, the pass continues with
-	// the sessions that it has.
+	// acquireTimeout limits the wait for a connection. If it expires, the pass continues
+	// with the sessions that it has.
 	acquireTimeout = 500 * time.Millisecond
 	// spare is the number of connections that are left in the pool, for lease renewal and
 	// history.
