@@ -9,8 +9,8 @@ import (
 	"sexton/internal/retention"
 )
 
-// BenchmarkRule compares a pass with one DELETE of the same rows. The figure ratio is the
-// rows per second of the pass by those of the DELETE.
+// BenchmarkRule compares a pass with one DELETE of the same rows. The metric ratio is the
+// rows per second of the pass divided by the rows per second of the DELETE.
 func BenchmarkRule(b *testing.B) {
 	const fill = `
 		DROP TABLE IF EXISTS events;

@@ -20,7 +20,8 @@ import (
 
 const (
 	// windowRows limits the due rows that one query returns. topRows is the limit if
-	// other tables reference them, because each batch below locks all rows of the window.
+	// other tables reference the due rows, because each batch below locks all rows of the
+	// window.
 	windowRows, topRows = 10_000, 500
 	// lastRows limits a window that waits for locks. lockWait limits each of these waits.
 	lastRows, lockWait = 20, 500 * time.Millisecond
@@ -68,7 +69,7 @@ type run struct {
 	frame *pace.Frame
 	pace  *pace.Run
 	stats *Stats
-	// now is the server's time at the start of the pass.
+	// now is the server's time when the pass began.
 	now time.Time
 }
 
@@ -80,8 +81,8 @@ type task struct {
 	cutoff any
 	// resumed is the value at which the task began. Rows before it are read last.
 	resumed any
-	// leaves are the leaves with due rows, the oldest rows first. at is the position in
-	// the first leaf, and size the row limit of the next window.
+	// leaves are the leaves with due rows. The leaf with the oldest row is first. at is
+	// the position in the first leaf. size is the row limit of the next window.
 	leaves []pgcatalog.Table
 	begun  bool
 	at     position
@@ -95,8 +96,9 @@ type task struct {
 	cycle bool
 	// changes counts consecutive reads of a single row that had changed.
 	changes int
-	// left counts rows of the leaf that could not be deleted in this round, and kept rows
-	// of all leaves. obstacle is the reason.
+	// left counts the rows of the first leaf that could not be deleted in this round.
+	// kept counts the rows of all leaves that could not be deleted. obstacle is the last
+	// reason.
 	left, kept int64
 	obstacle   batch.Fault
 	// stopped reports that too many rows failed, or that the table cannot be changed.
@@ -143,7 +145,8 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 			return err
 		}
 	}
-	// The next pass begins with the rule that is recorded first, and ends with this one.
+	// The next pass begins with the rule that is recorded first. The unfinished rule is
+	// recorded last, so that the next pass ends with it.
 	for _, t := range append(waiting[min(1, len(waiting)):], waiting[:min(1, len(waiting))]...) {
 		if err := r.finish(ctx, t, false); err != nil {
 			return err
@@ -170,7 +173,7 @@ func (r *run) progress(ctx context.Context) {
 	}
 }
 
-// paused waits for the throttle. It then reports whether the pass must end.
+// paused waits for the throttle. Then it reports whether the pass must end.
 func (r *run) paused(ctx context.Context) bool {
 	r.pace.Await(ctx)
 	return r.frame.Ended()
@@ -181,7 +184,8 @@ func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch
 	return err
 }
 
-// newTask returns the task for a rule. It begins after the given value.
+// newTask returns the task for a rule. The task begins with the rows after the value
+// after.
 func (r *run) newTask(of *rule, after any) *task {
 	t := &task{rule: of, cutoff: of.cutoff(r.now), resumed: after}
 	t.tree = &drain.Tree{
@@ -228,8 +232,9 @@ type topError struct{ batch.Fault }
 func (e *topError) Error() string { return e.Message }
 
 // alter runs a transaction that deletes or changes rows. If the rows are below due rows,
-// it also locks the due rows and checks that they are unchanged since they were read. It
-// locks the rows below first, like applications and triggers that maintain counters.
+// the transaction also locks the due rows and checks that they have not changed since
+// they were read. It locks the rows below first, because applications and triggers that
+// maintain counters lock them in the same order.
 func (r *run) alter(ctx context.Context, t *task, limits batch.Limits, statements ...batch.Statement) error {
 	top := -1
 	if stack := t.tree.Stack; len(stack) > 0 {
@@ -261,7 +266,7 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 	}
 	for len(t.leaves) > 0 || t.resumed != nil {
 		if len(t.leaves) == 0 {
-			// Now read the rows before the value after which the task began.
+			// The rows before the value with which the task began are read last.
 			t.resumed, t.kept = nil, 0
 			if err := r.findLeaves(ctx, t); err != nil || r.frame.Ended() {
 				return false, err
@@ -325,7 +330,7 @@ func (r *run) findLeaves(ctx context.Context, t *task) error {
 				"AND relpages OPERATOR(pg_catalog.>) $2::pg_catalog.int8",
 			Args: []any{t.unindexed, most}, Scan: batch.Collect(&large, pgx.RowTo[uint32]),
 		})
-		if err := r.unknown(err); err != nil {
+		if err := r.ifFatal(err); err != nil {
 			return err
 		}
 	}
@@ -362,7 +367,7 @@ func (r *run) findLeaves(ctx context.Context, t *task) error {
 	return nil
 }
 
-// restart begins a round over the first leaf.
+// restart sets the position to the beginning of the first leaf.
 func (t *task) restart() {
 	t.at = position{value: t.resumed, after: t.resumed != nil}
 	t.size, t.left, t.changes = t.mostRows(), 0, 0
@@ -397,9 +402,9 @@ func (t *task) endLeaf() {
 	t.restart()
 }
 
-// deleteDirectly deletes the due rows of the first leaf, to which no row refers, by one
-// statement per batch. It stops at an error. The rows that are left are then read and
-// deleted by the tree, which handles locks and failing rows.
+// deleteDirectly deletes the due rows of the first leaf with one statement per batch. No
+// row may reference the leaf. It stops at an error. The tree then reads and deletes the
+// remaining rows, and handles locks and failing rows.
 func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ error) {
 	leaf := t.leaves[0]
 	for {
@@ -435,7 +440,7 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 		if err != nil || deleted == 0 || len(last) == 0 {
 			t.direct = true
 			t.restart()
-			return false, nil //nolint:nilerr // The tree repeats what failed, and reports the error.
+			return false, nil //nolint:nilerr // The tree retries the rows and reports the error.
 		}
 		if value := finite(last[0]); value != nil {
 			t.at.value, t.at.after = value, false
@@ -463,7 +468,7 @@ func (r *run) readFailed(t *task, leaf pgcatalog.Table, err error) error {
 	return nil
 }
 
-// hold leaves the due rows of a leaf for the next pass.
+// hold leaves the due rows of a leaf for the next pass, and records the reason.
 func (r *run) hold(t *task, f batch.Fault) {
 	if f.Lock() {
 		r.stats.Held = f.Text()
@@ -473,8 +478,8 @@ func (r *run) hold(t *task, f batch.Fault) {
 	t.obstacle, t.kept = f, t.kept+1
 }
 
-// take deletes the rows below a window, then the window's rows, and advances the
-// position. yielded reports that work is left because the rule was paused.
+// take deletes the rows below a window and then the window's rows, and advances the
+// position. yielded reports that rows are left because the pass was paused.
 func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ error) {
 	leaf, tree := t.leaves[0], t.tree
 	w, known := t.table.Window(leaf.OID, render.Each(rows, func(one row) dml.Row { return one.Row }))
@@ -496,7 +501,7 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 	}
 	switch {
 	case held && len(rows) > 1:
-		// One of the rows is in use. Retry with a smaller window to isolate it.
+		// One of the rows is locked or has changed. A smaller window isolates it.
 		t.size, t.changes = max(1, len(rows)/2), 1
 		return false, nil
 	case held && !top.Lock() && t.changes < mostChanges:
@@ -524,11 +529,12 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 }
 
 // advance moves the position to the last value of rows. The next query excludes the rows
-// with that value that are left.
+// with that value that could not be deleted.
 func (t *task) advance(rows []row, left dml.Rows) {
 	last := finite(rows[len(rows)-1].value)
-	// A trigger that updates the row instead of deleting it gives it another ctid, so
-	// that it cannot be excluded. The second round then ends at the value.
+	// A trigger that updates the row instead of deleting it gives the row another ctid,
+	// so the query cannot exclude it. The second round then skips all rows with the
+	// value.
 	stuck := t.again && len(left) == len(rows) && compare(last, t.at.value) == 0
 	if compare(last, t.at.value) != 0 {
 		t.at.except = nil
@@ -548,12 +554,12 @@ func (t *task) advance(rows []row, left dml.Rows) {
 	}
 }
 
-// findRestored reports rows that are left and are no longer due. Rows below them may have
-// been deleted.
+// findRestored reports the rows that could not be deleted and are no longer due. Rows
+// below them may have been deleted.
 func (r *run) findRestored(ctx context.Context, t *task, leaf pgcatalog.Table, rows []row, left dml.Rows) error {
 	same, err := dml.Select(ctx, t.tree.Read, pgx.RowTo[dml.Tuple], unchangedSQL(leaf), left.Args()...)
 	if err != nil {
-		return r.unknown(err)
+		return r.ifFatal(err)
 	}
 	changed := map[dml.Tuple]bool{}
 	for _, one := range left.Without(same) {
@@ -566,7 +572,7 @@ func (r *run) findRestored(ctx context.Context, t *task, leaf pgcatalog.Table, r
 		sql, args := t.stillDue(leaf, t.cutoff, one.key)
 		due, err := dml.Select(ctx, t.tree.Read, pgx.RowTo[bool], sql, args...)
 		if err != nil {
-			return r.unknown(err)
+			return r.ifFatal(err)
 		}
 		if len(due) == 0 || due[0] {
 			continue
@@ -579,7 +585,7 @@ func (r *run) findRestored(ctx context.Context, t *task, leaf pgcatalog.Table, r
 	return nil
 }
 
-// unchangedSQL returns the query for the pointers of rows that are unchanged since they
+// unchangedSQL returns the query for the ctids of rows that have not changed since they
 // were read.
 func unchangedSQL(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`SELECT target.ctid FROM ONLY %s AS target
@@ -588,8 +594,9 @@ JOIN unnest($1::pg_catalog.tid[], $2::pg_catalog.xid[]) AS wanted (at, version)
 WHERE target.ctid OPERATOR(pg_catalog.=) ANY ($1)`, leaf.SQL())
 }
 
-// unknown ignores an error that only prevents a report, unless it is fatal.
-func (r *run) unknown(err error) error {
+// ifFatal returns err if it is fatal, and otherwise nil. It is used for queries whose
+// results are only reported.
+func (r *run) ifFatal(err error) error {
 	if batch.Judge(err).Verdict == batch.Fatal {
 		return err
 	}

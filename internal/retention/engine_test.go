@@ -13,8 +13,8 @@ import (
 	"sexton/internal/retention"
 )
 
-// Each column type selects the rows that a plain comparison selects. Rows with NULL or
-// infinity are kept.
+// For each column type, a pass deletes the same rows as a plain comparison. Rows with
+// NULL or infinity are kept.
 func TestTypesOfColumns(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -143,7 +143,7 @@ func TestRowsBelowAreDeletedFirst(t *testing.T) {
 }
 
 // A RESTRICT key that prevents a deletion is reported, and the other rows are deleted.
-func TestRestrictingKeysAreNamed(t *testing.T) {
+func TestRestrictingKeysAreReported(t *testing.T) {
 	t.Parallel()
 	db := setup(t,
 		sessions+`CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions); CREATE INDEX ON pages (session_id); INSERT INTO pages VALUES (1, 95), (2, 2)`)
@@ -163,8 +163,8 @@ func TestRestrictingKeysAreNamed(t *testing.T) {
 }
 
 // Rows whose deletion a trigger rejects are left, and the others are deleted. The next
-// pass continues after the rejected rows, whatever their number.
-func TestFailingRowsHoldUpNoOther(t *testing.T) {
+// pass continues after the rejected rows.
+func TestFailingRowsDelayNoOther(t *testing.T) {
 	t.Parallel()
 	db := setup(t, `
 		CREATE TABLE events (id bigint PRIMARY KEY, at timestamptz); CREATE INDEX ON events (at);
@@ -176,7 +176,7 @@ func TestFailingRowsHoldUpNoOther(t *testing.T) {
 		stats := run(t, engine(t, db, rule))
 		require.NotEmpty(t, stats.Errors)
 		require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT due FROM sexton.retention_rules"),
-			"it waits for the next tick")
+			"the rule waits for the next tick")
 	}
 	require.Equal(t, [][]string{{"150"}}, db.Rows("SELECT count(*) FROM events"))
 }
@@ -213,7 +213,7 @@ func TestRowsThatATriggerUpdatesAreLeft(t *testing.T) {
 }
 
 // A rule that a pass did not begin is due and keeps its last result.
-func TestRuleThatHasNotBegunKeepsItsResult(t *testing.T) {
+func TestRuleThatHasNotBegunKeepsResult(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+`
 		CREATE TABLE events (id bigint PRIMARY KEY, at timestamptz); CREATE INDEX ON events (at);
@@ -222,7 +222,7 @@ func TestRuleThatHasNotBegunKeepsItsResult(t *testing.T) {
 			VALUES ('sessions.at', false, 7, false, false, 7, 'reason', 3, '2026-01-01', now())`)
 	e := engine(t, db, keep(90), retention.Rule{Table: "events", Column: "at", Keep: day})
 	ctx, cancel := context.WithCancel(t.Context())
-	once(e, cancel)
+	afterFirstBatch(e, cancel)
 	stats, err := e.Run(ctx)
 	require.NoError(t, err)
 	require.True(t, stats.Interrupted)
@@ -236,7 +236,7 @@ func TestRuleThatHasNotBegunKeepsItsResult(t *testing.T) {
 // deleted.
 func TestLockedRowsAreLeft(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]string{"alone": "", "with rows below": `
+	pgtest.Each(t, map[string]string{"no rows below": "", "with rows below": `
 		CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions ON DELETE CASCADE); CREATE INDEX ON pages (session_id);
 		INSERT INTO pages SELECT n, n FROM generate_series(1, 100) AS n;`}, func(t *testing.T, _ string, more string) {
 		db := setup(t, sessions+more)
@@ -244,7 +244,7 @@ func TestLockedRowsAreLeft(t *testing.T) {
 		stats := run(t, engine(t, db, keep(90)))
 		require.EqualValues(t, 9, stats.Deleted["sessions"])
 		require.Equal(t, map[string]int64{"sessions.at": 1}, stats.Kept)
-		require.Empty(t, stats.Errors, "a lock is no failure")
+		require.Empty(t, stats.Errors, "a lock is not a failure")
 		require.NotEmpty(t, stats.Held)
 		require.NoError(t, tx.Rollback(t.Context()))
 		stats = run(t, engine(t, db, keep(90)))
@@ -263,7 +263,7 @@ func TestRestoredRowsAreKept(t *testing.T) {
 		INSERT INTO documents VALUES (4, NULL);
 		INSERT INTO pages SELECT n, 1 + n % 4 FROM generate_series(1, 40000) AS n;`)
 	e := engine(t, db, retention.Rule{Table: "documents", Column: "deleted_at", Keep: 30 * day})
-	once(e, func() { db.Exec("UPDATE documents SET deleted_at = NULL WHERE id = 2") })
+	afterFirstBatch(e, func() { db.Exec("UPDATE documents SET deleted_at = NULL WHERE id = 2") })
 	var restored []string
 	e.PartlyCleared = func(_ context.Context, rule, table, row string) { restored = append(restored, rule, table, row) }
 	stats := run(t, e)
@@ -276,9 +276,9 @@ func TestRestoredRowsAreKept(t *testing.T) {
 	require.Equal(t, [][]string{{"10000"}}, db.Rows("SELECT count(*) FROM pages WHERE document_id = 4"))
 }
 
-// Partitions are emptied one after the other. The one with the oldest rows is first,
-// whatever their order in the table.
-func TestLeavesGoOldestFirst(t *testing.T) {
+// A pass empties one partition after the other, beginning with the partition that has the
+// oldest row.
+func TestLeavesAreEmptiedOldestFirst(t *testing.T) {
 	t.Parallel()
 	db := setup(t, `
 		CREATE TABLE events (id bigint, part int, at timestamptz) PARTITION BY LIST (part);
@@ -329,8 +329,8 @@ CREATE OPERATOR >= (LEFTARG = slow, RIGHTARG = slow, FUNCTION = slow_lt);
 CREATE OPERATOR CLASS slow_ops DEFAULT FOR TYPE slow USING btree AS
 	OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 slow_cmp(slow, slow);`
 
-// A rule whose query times out is deferred with the CREATE INDEX statement as the reason.
-// Other rules continue.
+// If the query of a rule times out, the rule is deferred with the CREATE INDEX statement
+// as the reason. Other rules continue.
 func TestRuleWithoutIndexIsHeld(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+slowText+`

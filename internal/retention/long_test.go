@@ -37,7 +37,7 @@ func TestReplicasDeleteManyRows(t *testing.T) {
 
 	first, second := engine(t, db, rule), (*retention.Engine)(nil)
 	first.Runtime = 4 * time.Minute
-	once(first, func() {
+	afterFirstBatch(first, func() {
 		// Delay the first replica until the second one gets the lease.
 		db.Exec("UPDATE sexton.leases SET expires_at = now()")
 		second = engine(t, db, rule)
@@ -48,7 +48,7 @@ func TestReplicasDeleteManyRows(t *testing.T) {
 			}
 		}
 		_, err := second.Run(t.Context())
-		require.Error(t, err, "it is killed")
+		require.Error(t, err, "the second replica is killed")
 	})
 	_, err := first.Run(t.Context())
 	require.ErrorIs(t, err, lease.ErrLost)

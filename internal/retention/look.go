@@ -22,8 +22,8 @@ type explained struct {
 	Plans []explained `json:"Plans"`
 }
 
-// index returns the name of the index that returns due rows of a leaf in order, or "" if
-// the planner uses none.
+// index returns the name of the index that returns due rows of a leaf in order. It
+// returns "" if the planner uses no such index.
 func (r *rule) index(ctx context.Context, read dml.Reader, leaf pgcatalog.Table, cutoff any) (string, error) {
 	sql, args := r.window(leaf, cutoff, position{}, 1)
 	var text []byte
@@ -44,7 +44,7 @@ func (r *rule) index(ctx context.Context, read dml.Reader, leaf pgcatalog.Table,
 		case node.Node == "Index Scan" || node.Node == "Index Only Scan":
 			return node.Index, nil
 		case node.Node != "Limit" && node.Node != "Result" && node.Node != "LockRows" || len(node.Plans) == 0:
-			return "", nil // The plan sorts, or has a bitmap or sequential scan.
+			return "", nil // The node sorts, or is a bitmap or sequential scan.
 		}
 	}
 }
@@ -57,18 +57,19 @@ type Foreseen struct {
 	Capped bool  `json:"due_capped"`
 	// Oldest is the column's value in the oldest due row, as text.
 	Oldest string `json:"oldest,omitempty"`
-	// Index is the index that finds due rows. It is empty if a leaf has none.
+	// Index is the index that finds due rows. It is empty if a leaf has no such index.
 	Index string `json:"index,omitempty"`
-	// Below are the tables whose rows are also deleted. Blocking are the foreign keys
-	// whose rows prevent deletions.
+	// Below are the tables whose rows are also deleted. Blocking are texts about the
+	// foreign keys that prevent deletions.
 	Below    []string `json:"deletes_below,omitempty"`
 	Blocking []string `json:"blocking,omitempty"`
-	// Whole reports that all rows of the table are due. OldLeaves are the partitions in
-	// which all rows are due.
+	// Whole reports whether all rows of the table are due. OldLeaves are the partitions
+	// in which all rows are due.
 	Whole     bool      `json:"whole_table,omitempty"`
 	OldLeaves []OldLeaf `json:"old_partitions,omitempty"`
 	DryRun    bool      `json:"dry_run,omitempty"`
-	// Unknown is the error because of which fields are missing.
+	// Unknown is the error of a query that failed. The fields that need that query are
+	// missing.
 	Unknown string `json:"unknown,omitempty"`
 
 	key    string
@@ -177,8 +178,8 @@ func shownValue(value any) string {
 	return fmt.Sprint(value)
 }
 
-// allDue reports whether a table has rows and all of them are due. The first term is an
-// index lookup, which is false for most tables.
+// allDue reports whether a table has rows and all of them are due. The first condition is
+// an index lookup, which is false for most tables.
 func (r *rule) allDue(ctx context.Context, read dml.Reader, from string, cutoff any) (bool, error) {
 	args := &dml.Args{}
 	due := r.due("child", cutoff, args)
@@ -189,8 +190,8 @@ func (r *rule) allDue(ctx context.Context, read dml.Reader, from string, cutoff 
 	return err == nil && found[0], err
 }
 
-// dropSQL is the query for the statements that drop partition $1. DETACH CONCURRENTLY
-// fails if the table has a default partition.
+// dropSQL is the query for the statements that drop the partition $1. It omits
+// CONCURRENTLY if the table has a default partition, because DETACH would fail.
 const dropSQL = `
 SELECT pg_catalog.format('ALTER TABLE %s DETACH PARTITION %s%s; DROP TABLE %2$s', above.inhparent::pg_catalog.regclass, $1::pg_catalog.oid::pg_catalog.regclass,
 	CASE WHEN parted.partdefid OPERATOR(pg_catalog.=) 0 THEN ' CONCURRENTLY' ELSE '' END)
@@ -198,10 +199,8 @@ FROM pg_catalog.pg_inherits AS above
 JOIN pg_catalog.pg_partitioned_table AS parted ON parted.partrelid OPERATOR(pg_catalog.=) above.inhparent
 WHERE above.inhrelid OPERATOR(pg_catalog.=) $1::pg_catalog.oid`
 
-const (
-	// mostShown limits the old partitions of a rule that are reported.
-	mostShown = 5
-)
+// mostShown limits the old partitions of a rule that are reported.
+const mostShown = 5
 
 // Findings returns warnings about foreseen rules.
 func Findings(all []Foreseen) (found problem.List) {

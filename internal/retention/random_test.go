@@ -16,8 +16,8 @@ import (
 	"sexton/internal/retention"
 )
 
-// drawnSchema describes tables with rules, t0 and so on, and tables below them, c0 and so
-// on.
+// drawnSchema describes random tables with rules (t0, t1, …) and tables below them (c0,
+// c1, …). raw has the DELETE statements that the rules must be equal to.
 type drawnSchema struct {
 	ddl    strings.Builder
 	tables []string
@@ -25,7 +25,7 @@ type drawnSchema struct {
 	raw    []string
 }
 
-// drawSchema draws tables of the schema drawn, with rows far from the cutoffs.
+// drawSchema draws random tables with rows, and rules for them.
 func drawSchema(t *rapid.T) *drawnSchema {
 	s := &drawnSchema{}
 	rows := map[string]int{}
@@ -66,7 +66,7 @@ func drawSchema(t *rapid.T) *drawnSchema {
 		add(table, columns, suffix, key, n, func(int) string {
 			at := "NULL"
 			if days := rapid.IntRange(0, 40).Draw(t, "days"); days > 0 {
-				at = fmt.Sprintf(value, 10*days) // days away from each cutoff
+				at = fmt.Sprintf(value, 10*days) // The value is 5 days away from the nearest cutoff.
 			}
 			values := fmt.Sprintf("%s, %t", at, rapid.Bool().Draw(t, "done"))
 			if self {
@@ -104,9 +104,9 @@ func drawSchema(t *rapid.T) *drawnSchema {
 	return s
 }
 
-// Each rule leaves the rows that one DELETE would leave, although workers are killed and
-// an application updates rows.
-func TestAnySchemaAsByOneDelete(t *testing.T) {
+// A rule leaves the same rows as one DELETE, although workers are killed and an
+// application updates rows.
+func TestRandomSchemaEqualsOneDelete(t *testing.T) {
 	t.Parallel()
 	db := setup(t, "")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -153,7 +153,8 @@ func TestAnySchemaAsByOneDelete(t *testing.T) {
 	})
 }
 
-// updates changes rows of the tables in short transactions until stop is called.
+// updates starts an application that updates rows of the tables in short transactions
+// until stop is called.
 func updates(t *testing.T, url string, tables []string) (stop func()) {
 	conn := pgtest.Connect(t, url)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -151,9 +151,9 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 	return nil
 }
 
-// compareRules reports a rule that never deletes a row because another rule of the same
-// column always deletes it first. The other rule keeps rows no longer, and all of its
-// conditions are conditions of the first rule.
+// compareRules reports a rule that never deletes a row, because another rule of the same
+// column deletes the same rows earlier or at the same time. All conditions of that other
+// rule are conditions of the first rule, too.
 func (r *resolver) compareRules() {
 	for i, one := range r.rules {
 		for _, other := range slices.Concat(r.rules[:i], r.rules[i+1:]) {
@@ -167,7 +167,7 @@ func (r *resolver) compareRules() {
 				continue
 			}
 			if equal := covers(one, other) && one.Keep == other.Keep; equal && other.key > one.key {
-				continue // Of two equal rules only the later one is reported.
+				continue // If two rules are equal, only the later one is reported.
 			}
 			r.reportf(problem.Error, one.key, "remove one of them",
 				"keeps rows of %s for %s, but %s deletes the same rows after %s", one.table.In(r.schema), one.Keep,
@@ -177,8 +177,8 @@ func (r *resolver) compareRules() {
 	}
 }
 
-// covers reports whether the conditions of second imply those of first: every row of
-// second is also a row of first.
+// covers reports whether every row that meets the conditions of second also meets the
+// conditions of first.
 func covers(first, second *rule) bool {
 	return !slices.ContainsFunc(first.edge.Conditions, func(c dml.Value) bool {
 		return !slices.ContainsFunc(second.edge.Conditions,
@@ -186,8 +186,8 @@ func covers(first, second *rule) bool {
 	})
 }
 
-// expand finds the tables whose rows are deleted or changed by the rules, and checks
-// their foreign keys.
+// expand finds the tables whose rows the rules delete or change, and checks the foreign
+// keys of these tables.
 func (r *resolver) expand() {
 	var roots []*dml.Table
 	for _, one := range r.rules {

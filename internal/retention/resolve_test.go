@@ -13,7 +13,7 @@ import (
 	"sexton/internal/retention"
 )
 
-func TestWrongRulesAreRefused(t *testing.T) {
+func TestInvalidRulesAreRefused(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+`
 		CREATE TABLE events (id bigint, at timestamptz, n bigint, word text) PARTITION BY RANGE (at);
@@ -45,11 +45,11 @@ func TestWrongRulesAreRefused(t *testing.T) {
 			[]retention.Rule{of("events_1", "at", day)},
 			[]string{"retention.rules[0].table: events_1 is a partition (name the partitioned table)"},
 		},
-		"own in the application's schema": {
+		"table of Sexton in the application's schema": {
 			[]retention.Rule{of("loose_foreign_keys_deleted_records", "created_at", day)},
 			[]string{"retention.rules[0].table: loose_foreign_keys_deleted_records is a table of Sexton (remove the entry)"},
 		},
-		"own": {
+		"table of Sexton": {
 			[]retention.Rule{of("sexton.runs", "started_at", day)},
 			[]string{"retention.rules[0].table: sexton.runs is a table of Sexton (remove the entry)"},
 		},
@@ -74,13 +74,13 @@ func TestWrongRulesAreRefused(t *testing.T) {
 			"retention.rules[0].unit: retention.rules[1] has another unit for the same column (a column has one unit)",
 			"retention.rules[1].unit: retention.rules[0] has another unit for the same column (a column has one unit)",
 		}},
-		"twice": {[]retention.Rule{of("events", "at", day), of("public.events", "at", 2*day)}, []string{
+		"same rows twice": {[]retention.Rule{of("events", "at", day), of("public.events", "at", 2*day)}, []string{
 			"retention.rules[1]: keeps rows of events for 48h0m0s, but retention.rules[0] deletes the same rows after 24h0m0s (remove one of them)",
 		}},
-		"a part of it": {[]retention.Rule{with(of("events", "at", 2*day), "a"), of("events", "at", day)}, []string{
+		"subset kept longer": {[]retention.Rule{with(of("events", "at", 2*day), "a"), of("events", "at", day)}, []string{
 			"retention.rules[0]: keeps rows of events for 48h0m0s, but retention.rules[1] deletes the same rows after 24h0m0s (remove one of them)",
 		}},
-		"a sooner part": {[]retention.Rule{with(of("events", "at", day), "a"), of("events", "at", 2*day)}, nil},
+		"subset kept shorter": {[]retention.Rule{with(of("events", "at", day), "a"), of("events", "at", 2*day)}, nil},
 		"condition": {[]retention.Rule{with(of("events", "at", day), "nothing")}, []string{
 			"retention.rules[0].conditions[0].column: table events has no column nothing (correct the name)",
 		}},
@@ -96,11 +96,11 @@ func TestWrongRulesAreRefused(t *testing.T) {
 	},
 	) {
 		_, problems := resolve(t, db, test.rules...)
-		var said []string
+		var messages []string
 		for _, p := range problems.Only("error") {
-			said = append(said, p.String())
+			messages = append(messages, p.String())
 		}
-		require.Equal(t, test.want, said)
+		require.Equal(t, test.want, messages)
 	})
 }
 
@@ -111,34 +111,34 @@ func TestWarnings(t *testing.T) {
 		CREATE TABLE clicks (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions ON DELETE CASCADE);`)
 	plan, problems := resolve(t, db, keep(90))
 	require.NotNil(t, plan)
-	var said []string
+	var messages []string
 	for _, p := range problems {
-		said = append(said, p.Message)
+		messages = append(messages, p.Message)
 	}
 	require.ElementsMatch(t, []string{
 		"rows with references are kept: pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no ON DELETE action",
 		"no index of pages begins with session_id, so every batch reads the whole table",
 		"no index of clicks begins with session_id, so every batch reads the whole table",
-	}, said)
+	}, messages)
 }
 
-// A rule that deletes needs the rights of a deletion on all tables that it reaches. A
-// rule with dry_run needs only SELECT on its own table.
+// A rule that deletes needs privileges on all tables that its deletion changes. A rule
+// with dry_run needs only SELECT on its own table.
 func TestMissingPrivileges(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+`
 		CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions ON DELETE CASCADE);
 		CREATE INDEX ON pages (session_id);`)
 	role := db.CreateRole()
-	missing := func(dryRun bool) (said []string) {
+	missing := func(dryRun bool) (messages []string) {
 		rule := keep(90)
 		rule.DryRun = dryRun
 		plan, _ := resolve(t, db, rule)
 		for _, p := range pgtest.Must(retention.MissingPrivileges(t.Context(), pgcatalog.As{Beginner: db.Pool(), Role: role}, plan))(t) {
 			_, what, _ := strings.Cut(p.Message, "lacks ")
-			said = append(said, what)
+			messages = append(messages, what)
 		}
-		return said
+		return messages
 	}
 	require.Equal(t, []string{"SELECT on table public.sessions"}, missing(true))
 	require.Equal(t, []string{
@@ -146,7 +146,8 @@ func TestMissingPrivileges(t *testing.T) {
 	}, missing(false))
 }
 
-// plan shows what a pass would do, and warns of rules that delete a whole table.
+// Foresee returns the counts, the index and the old partitions of each rule, and Findings
+// warns about partitions and tables that are due completely.
 func TestForesee(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+`
@@ -170,16 +171,16 @@ func TestForesee(t *testing.T) {
 		SQL:       "ALTER TABLE public.events DETACH PARTITION public.events_old CONCURRENTLY; DROP TABLE public.events_old",
 	}}, seen[1].OldLeaves)
 	require.Equal(t, []any{"marks_deleted", "2019-05-01T00:00:00Z"}, []any{seen[2].Index, seen[2].Oldest})
-	var said []string
+	var messages []string
 	for _, p := range retention.Findings(seen) {
-		said = append(said, p.String())
+		messages = append(messages, p.String())
 	}
 	require.Equal(t, []string{
 		"retention.rules[1]: events.at: every row of partition events_old is due, and dropping it is cheaper " +
 			"(ALTER TABLE public.events DETACH PARTITION public.events_old CONCURRENTLY; DROP TABLE public.events_old; this fires no triggers)",
 		`retention.rules[1]: events.at: no index returns due rows in order, so each query reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."events_old" ("at"))`,
 		`retention.rules[1]: events.at: no index returns due rows in order, so each query reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."events_new" ("at"))`,
-	}, said)
+	}, messages)
 	db.Exec("DELETE FROM sessions WHERE id <= 90")
 	seen = pgtest.Must(plan.Foresee(t.Context(), db.Pool(), 5*time.Second))(t)
 	require.True(t, seen[0].Whole)

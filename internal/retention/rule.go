@@ -30,7 +30,7 @@ type Rule struct {
 	DryRun bool
 }
 
-// String returns the name of the rule: table.column, with the conditions.
+// String returns the name of the rule, which is table.column and the conditions.
 func (r Rule) String() string {
 	var conditions []string
 	for _, c := range r.Conditions {
@@ -47,7 +47,7 @@ func (r Rule) String() string {
 type rule struct {
 	Rule
 
-	// key is the rule's key in the configuration.
+	// key is the configuration key of the rule, such as retention.rules[3].
 	key   string
 	table *dml.Table
 	// edge has the leaves and the conditions.
@@ -65,10 +65,11 @@ type rule struct {
 // epoch reports whether the column is an integer.
 func (r *rule) epoch() bool { return r.Unit != "" }
 
-// column returns the SQL of the column in alias.
+// column returns the SQL for the column of the table alias.
 func (r *rule) column(alias string) string { return alias + "." + pgcatalog.Quote(r.Column) }
 
-// value returns the SQL of the column as timestamptz or, if it is an integer, as bigint.
+// value returns the SQL for the value of the column, as bigint if it is an integer and
+// otherwise as timestamptz.
 func (r *rule) value(alias string) string {
 	switch r.base {
 	case "timestamptz":
@@ -79,8 +80,8 @@ func (r *rule) value(alias string) string {
 	return r.column(alias) + "::pg_catalog.int8"
 }
 
-// bound converts a value, an SQL expression, to a type that an index on the column can be
-// compared with.
+// bound converts an SQL expression for a value to the type of the column, so that an
+// index on the column can be used.
 func (r *rule) bound(value string) string {
 	if r.base == "timestamp" || r.base == "date" {
 		return "pg_catalog.timezone('UTC', " + value + ")"
@@ -107,8 +108,8 @@ func ceil(n, by int64) int64 {
 	return n / by
 }
 
-// finite returns a value of the column, or nil if it is infinite. Only -infinity can be
-// due.
+// finite returns a value of the column, or nil if it is infinite. nil then means
+// -infinity, because infinity is never due.
 func finite(value any) any {
 	switch value.(type) {
 	case time.Time, int64:
@@ -149,9 +150,9 @@ func (r *rule) parameter(value any, args *dml.Args) string {
 	return fmt.Sprintf("$%d::pg_catalog.timestamptz", args.Add(value))
 }
 
-// from returns the condition that a row of alias is at or after a value or, if after is
-// set, after it. nil is the lowest value. The text of the condition does not depend on
-// value.
+// from returns the condition that a row of alias has at least a value or, if after is
+// set, more than the value. nil is the lowest value. The text of the condition does not
+// depend on value.
 func (r *rule) from(alias string, value any, after bool, args *dml.Args) string {
 	operator, least := ">=", "'-infinity'"
 	if after {
@@ -164,7 +165,8 @@ func (r *rule) from(alias string, value any, after bool, args *dml.Args) string 
 		r.bound("coalesce("+r.parameter(value, args)+", "+least+")"))
 }
 
-// row is a due row, with its value and its key as text.
+// row is a due row. shown identifies the row in messages, and key has its primary key as
+// texts.
 type row struct {
 	dml.Row
 
@@ -179,11 +181,11 @@ func scanRow(from pgx.CollectableRow) (one row, err error) {
 
 // position is the place in a leaf at which the next window begins.
 type position struct {
-	// value is the last value that was read, nil at the start. If after is set, rows with
-	// that value are excluded.
+	// value is the last value that was read, or nil at the start. If after is set, rows
+	// with that value are excluded.
 	value any
 	after bool
-	// except are the rows with that value that could not be deleted.
+	// except has the rows with that value that could not be deleted.
 	except []dml.Tuple
 }
 
@@ -210,7 +212,7 @@ ORDER BY %s LIMIT $%d`, r.value("target"), shown, leaf.SQL(), r.from("target", a
 	return sql, list.Values
 }
 
-// last returns the query for the value of the nth due row of a leaf.
+// last returns the query for the value of the nth due row after a position in a leaf.
 func (r *rule) last(leaf pgcatalog.Table, cutoff any, at position, n int) batch.Statement {
 	list := &dml.Args{}
 	sql := fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s ORDER BY %s OFFSET $%d LIMIT 1",
@@ -219,8 +221,8 @@ func (r *rule) last(leaf pgcatalog.Table, cutoff any, at position, n int) batch.
 	return batch.Statement{SQL: sql, Args: list.Values}
 }
 
-// direct returns the statement that deletes the first due rows of a leaf, at most limit.
-// If the rule writes an event, the statement returns the number of rows. No row may
+// direct returns the statement that deletes at most limit due rows after a position in a
+// leaf. If the rule writes an event, the statement returns the number of rows. No row may
 // reference the leaf.
 func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, at position, limit int) batch.Statement {
 	list := &dml.Args{}
@@ -237,7 +239,8 @@ func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, a
 	return batch.Statement{SQL: sql, Args: list.Values}
 }
 
-// oldest returns the query for the lowest value of the due rows of a leaf.
+// oldest returns the query for the lowest value of the due rows after a position in a
+// leaf.
 func (r *rule) oldest(leaf pgcatalog.Table, cutoff any, at position) (sql string, args []any) {
 	list := &dml.Args{}
 	sql = fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s%s ORDER BY %s LIMIT 1", r.value("target"),

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if !pgtest.Long {
-		if err := flag.Set("rapid.checks", "20"); err != nil { // A check is a schema.
+		if err := flag.Set("rapid.checks", "20"); err != nil { // Each check creates a schema.
 			os.Exit(1)
 		}
 	}
@@ -56,7 +56,7 @@ func resolve(t require.TestingT, db *dbtest.DB, rules ...retention.Rule) (*reten
 	return pgtest.Must2(retention.Resolve(context.Background(), db.Pool(), "", "public", rules))(t)
 }
 
-// engine returns an engine for rules, which must bind without errors.
+// engine returns an engine for rules. It requires that the rules have no errors.
 func engine(t *testing.T, db *dbtest.DB, rules ...retention.Rule) *retention.Engine {
 	session, _ := db.Session(t, "retention")
 	return engineOn(t, db, session, rules...)
@@ -74,8 +74,8 @@ func run(t *testing.T, e *retention.Engine) *retention.Stats {
 	return stats
 }
 
-// once calls do after the first batch.
-func once(e *retention.Engine, do func()) {
+// afterFirstBatch calls do after the first batch.
+func afterFirstBatch(e *retention.Engine, do func()) {
 	e.Progress = func(_ context.Context, stats *retention.Stats) {
 		if stats.Batches > 0 {
 			e.Progress = nil

@@ -19,8 +19,8 @@ import (
 // Table is the name of the table in Sexton's schema that stores the results of rules.
 const Table = "retention_rules"
 
-// DueSQL is the condition that a rule is due: its last pass left due rows, or an operator
-// retries it.
+// DueSQL is the condition for a due rule. A rule is due if its last pass left due rows,
+// or if an operator retries it.
 const DueSQL = `EXISTS (SELECT FROM "sexton".` + Table + ` AS rule WHERE rule.due)`
 
 // countTime is the timeout of a statement that only counts rows.
@@ -31,7 +31,7 @@ const countTime = 2 * time.Second
 const mostCounted = 10_001
 
 // begin reads the server's time and the results of the last pass. It returns one task per
-// rule, the rules that were processed longest ago first.
+// rule. The rule that was processed longest ago is first.
 func (r *run) begin(ctx context.Context) ([]*task, error) {
 	type past struct {
 		Rule   string
@@ -67,8 +67,9 @@ func (r *run) begin(ctx context.Context) ([]*task, error) {
 	return tasks, nil
 }
 
-// finish records the result of a rule. done reports that all of its due rows were
-// processed. A rule that has not begun keeps its last result, and is due.
+// finish records the result of a rule. done reports whether all due rows were processed.
+// If the pass has not begun the rule, finish keeps the last result and makes the rule
+// due.
 func (r *run) finish(ctx context.Context, t *task, done bool) error {
 	if !t.begun {
 		_, err := r.Session.RunOwn(ctx, batch.Statement{
@@ -107,8 +108,8 @@ ON CONFLICT (rule) DO UPDATE SET due = true`,
 		r.stats.Failed++
 		r.stats.Failure = cmp.Or(r.stats.Failure, t.String()+": "+text)
 	}
-	// If nothing was deleted, the next pass starts with the next tick. It continues after
-	// the rows that this pass could not delete.
+	// If nothing was deleted, the rule is not due before the next tick. The next pass
+	// continues after the rows that this pass could not delete.
 	again := !done && moved
 	var resume any
 	if !done || t.stopped {
@@ -152,7 +153,7 @@ func (r *run) count(ctx context.Context, t *task) (rows int64, capped bool, _ er
 		Scan: batch.One(&rows),
 	})
 	if err != nil {
-		return 1, true, r.unknown(err)
+		return 1, true, r.ifFatal(err)
 	}
 	return rows, rows >= mostCounted, nil
 }
@@ -166,7 +167,7 @@ func (r *rule) countSQL(cutoff any, args *dml.Args) string {
 type State struct {
 	Rule string `json:"rule"`
 	// Pending counts the due rows that the pass left, up to 10,000. DueSince is the time
-	// of the first pass that left some.
+	// of the first pass that left rows.
 	Pending   int64      `json:"pending"`
 	Capped    bool       `json:"capped"`
 	DueSince  *time.Time `json:"due_since,omitempty"`

@@ -18,10 +18,11 @@ type Stats struct {
 	Due       map[string]int64 `json:"due,omitempty"`
 	// Kept counts due rows that could not be deleted, by rule.
 	Kept map[string]int64 `json:"kept,omitempty"`
-	// PartlyCleared counts rows that were restored while rows below them were deleted.
+	// PartlyCleared counts rows that the application restored while rows below them were
+	// deleted.
 	PartlyCleared int64 `json:"partly_cleared,omitempty"`
-	// Rules counts the rules whose due rows were all processed. Failed counts those among
-	// them that left rows for a reason other than a lock. Failure is the first such
+	// Rules counts the rules whose due rows were all processed. Failed counts those rules
+	// among them that left rows for a reason other than a lock. Failure is the first
 	// reason.
 	Rules   int64  `json:"rules"`
 	Failed  int64  `json:"failed,omitempty"`
@@ -37,7 +38,7 @@ type Stats struct {
 	// the pass waits.
 	Rule       string `json:"rule,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held is the lock that the pass last waited for.
+	// Held is a text about the lock for which the pass last waited.
 	Held string `json:"held_up_by,omitempty"`
 }
 

@@ -17,7 +17,8 @@ import (
 	"sexton/internal/undo"
 )
 
-// Rows of a tracked table are kept as of any other deletion, and undo restores them.
+// If a table keeps its deletions, the rows that a rule deletes are kept as well, and undo
+// restores them.
 func TestUndoRestoresDueRows(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Keeping(t, sessions, "sessions")
@@ -50,9 +51,9 @@ func TestUndoRestoresDueRows(t *testing.T) {
 	require.Equal(t, before, db.Rows(all))
 }
 
-// A policy that hides rows is named before the first pass and in it, and no row is
-// deleted.
-func TestRowSecurityIsNamed(t *testing.T) {
+// A policy that hides rows is reported by MissingPrivileges and by the pass, and no row
+// is deleted.
+func TestRowSecurityIsReported(t *testing.T) {
 	t.Parallel()
 	db := setup(t,
 		sessions+"ALTER TABLE sessions ENABLE ROW LEVEL SECURITY; CREATE POLICY done ON sessions USING (id > 95)")
