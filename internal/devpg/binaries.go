@@ -16,9 +16,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// findBinaries returns the folder of initdb and postgres. An explicit folder must hold
-// them. Otherwise it returns the first folder found. If there is none, it fetches a
-// server.
+// findBinaries returns the folder of initdb and postgres. If a folder is given, it must
+// contain both. Otherwise findBinaries returns the first suitable folder of the
+// environment, or downloads a server if there is none.
 func findBinaries(ctx context.Context, explicit string, env environment) (string, error) {
 	if explicit != "" {
 		dir, err := resolve(explicit)
@@ -41,9 +41,9 @@ func findBinaries(ctx context.Context, explicit string, env environment) (string
 		"'brew install postgresql' (macOS), or set SEXTON_PG_BIN to their folder", err)
 }
 
-// resolve follows the link of initdb to its real folder and checks that postgres lives
-// there too: some images link only a few of the tools into a folder of PATH, and the
-// server finds its libraries and time zones relative to where it really is.
+// resolve follows the symbolic link of initdb and checks that postgres is in the same
+// folder. Some images link only a few of the programs into a folder of PATH, and the
+// server finds its libraries and time zones relative to its real folder.
 func resolve(folder string) (string, error) {
 	initdb, err := filepath.EvalSymlinks(filepath.Join(folder, "initdb"))
 	if err != nil {
@@ -65,8 +65,8 @@ func resolve(folder string) (string, error) {
 	return dir, nil
 }
 
-// binaryFolders lists the folders to search, best first: PATH, what pg_config says, the
-// distributions' folders, newest first.
+// binaryFolders returns the folders to search, in order: PATH, the folder that pg_config
+// prints, and the folders of the distributions, newest first.
 func binaryFolders(ctx context.Context) []string {
 	var folders []string
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
@@ -82,13 +82,12 @@ func binaryFolders(ctx context.Context) []string {
 	return append(folders, installed...)
 }
 
-// installedFolders lists the existing folders into which the usual packages put the
-// server's binaries.
+// installedFolders returns those folders of common packages that exist.
 func installedFolders() []string {
 	var folders []string
 	for _, pattern := range []string{
 		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
-		"/usr/pgsql-*/bin",          // RHEL, Fedora: the Postgres project's own packages
+		"/usr/pgsql-*/bin",          // RHEL, Fedora: packages of the Postgres project
 		"/usr/libexec/postgresql*",  // Alpine
 		"/opt/homebrew/opt/postgresql*/bin",
 		"/usr/local/opt/postgresql*/bin",
@@ -97,16 +96,16 @@ func installedFolders() []string {
 		"/usr/local/pgsql/bin", // built from source
 		"/usr/bin",             // Fedora's packages, Arch
 	} {
-		// A malformed pattern would be the only error.
+		// Glob returns an error only for malformed patterns.
 		matches, _ := filepath.Glob(pattern)
 		folders = append(folders, matches...)
 	}
 	return folders
 }
 
-// pathVersion reads the major version out of a folder's path, such as
-// /usr/lib/postgresql/15/bin. Old two-part versions count as their first part; a path
-// without a number as 0.
+// pathVersion returns the first number in a folder's path, such as 15 for
+// /usr/lib/postgresql/15/bin. It returns 0 for a path without a number, and 9 for the old
+// version 9.6.
 func pathVersion(path string) int {
 	version, _ := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(path))
 	return version

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// maxSocketPath is the longest socket path in bytes that every Unix takes: macOS has 104
-// with the closing zero, Linux 108.
+// maxSocketPath is the longest path of a socket in bytes that all systems accept. macOS
+// has 104 bytes including the terminating zero, Linux has 108.
 const maxSocketPath = 103
 
-// makeDataDir creates the folder that initdb fills.
+// makeDataDir creates the empty data folder for initdb and gives it to the server's user.
 func makeDataDir(dir string, owner *account) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("create data folder: %w", err)
@@ -29,7 +29,8 @@ func makeDataDir(dir string, owner *account) error {
 	return owner.own(dir)
 }
 
-// makeRunDir creates the folder of the socket and, for a temporary cluster, of the data.
+// makeRunDir creates the folder of the socket and, for a temporary cluster, of the data
+// folder.
 func makeRunDir(tempDir string) (string, error) {
 	tempDir, err := filepath.Abs(tempDir)
 	if err != nil {
@@ -45,10 +46,10 @@ func makeRunDir(tempDir string) (string, error) {
 	return runDir, nil
 }
 
-// checkSocketDir refuses folders that no socket can be in, or that no connection URL can
-// name.
+// checkSocketDir returns an error if the folder is unsuitable for a socket or for a
+// connection URL.
 func checkSocketDir(dir string) error {
-	// Connection URLs take a comma for the separator of several hosts.
+	// In connection URLs a comma separates several hosts.
 	if strings.Contains(dir, ",") {
 		return fmt.Errorf("folder %q has a comma in its name, which connection URLs cannot hold: set TMPDIR to a folder without one", dir)
 	}
@@ -59,8 +60,8 @@ func checkSocketDir(dir string) error {
 	return nil
 }
 
-// initdb creates the cluster. It need not survive a power cut, so it is not synced to
-// disk.
+// initdb creates the cluster. --no-sync is safe because the cluster need not survive a
+// power failure.
 func (s *Server) initdb(ctx context.Context) error {
 	locale := "C"
 	if runtime.GOOS == "linux" {
@@ -81,7 +82,8 @@ func (s *Server) initdb(ctx context.Context) error {
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		// To the whole group: initdb feeds a server process of its own.
+		// The signal goes to the whole process group, because initdb runs a server
+		// process.
 		_ = syscall.Kill(-p.pid, syscall.SIGINT)
 		return errors.Join(fmt.Errorf("create cluster: %w", ctx.Err()), p.end(syscall.SIGINT))
 	}
@@ -91,11 +93,11 @@ func (s *Server) initdb(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the server process and waits until it accepts connections. The server is
-// locked, or known to its caller alone.
+// launch starts the server process and waits until it accepts connections. The caller
+// must hold s.mu or be the only one that knows the server.
 func (s *Server) launch(ctx context.Context) error {
-	// A file and not a pipe: the server must be able to log its shutdown when this
-	// process is gone.
+	// The log is a file because the server must be able to log its shutdown after this
+	// process has ended.
 	log, err := os.OpenFile(filepath.Join(s.dataDir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("create log of postgres: %w", err)
@@ -131,8 +133,9 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	return nil
 }
 
-// ready reads postmaster.pid: line 1 is the process id (a crashed server leaves an old
-// file), line 8 the state.
+// ready reports whether postmaster.pid shows a server with the given id that accepts
+// connections. Line 1 has the process id, because a crashed server leaves the file
+// behind. Line 8 has the state.
 func (s *Server) ready(pid int) bool {
 	content, err := os.ReadFile(filepath.Join(s.dataDir, "postmaster.pid"))
 	if err != nil {
@@ -165,21 +168,22 @@ func (s *Server) logTail() string {
 	return lastLines(string(content))
 }
 
-// lastLines joins the end of a program's output into one line for an error message.
+// lastLines returns the last four lines of a program's output in one line, for an error
+// message.
 func lastLines(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	return strings.Join(lines[max(0, len(lines)-4):], "; ")
 }
 
-// serverArgs builds the server's command line. The last value of a setting counts, so
-// what keeps the server private comes last.
+// serverArgs returns the server's command line. The last value of a setting applies, so
+// the settings that keep the server private come last.
 func serverArgs(dataDir, socketDir string, opts Options) []string {
 	args := []string{"-D", dataDir}
 	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
 	if opts.DataDir == "" {
 		set("fsync", "off")
-		// Shared memory in files of the data folder, so that even a server killed hard
-		// leaves nothing in /dev/shm.
+		// Shared memory is in files of the data folder, so that a killed server leaves no
+		// files in /dev/shm.
 		set("dynamic_shared_memory_type", "mmap")
 	}
 	for _, name := range slices.Sorted(maps.Keys(opts.Settings)) {

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// superuser is the role that initdb creates. Authentication is "trust": the socket
-	// folder's mode is the lock.
+	// superuser is the role that initdb creates. Authentication is "trust", because the
+	// mode of the socket's folder restricts the access.
 	superuser = "postgres"
-	// port is part of the name of the socket file. The server does not listen on TCP.
+	// port is only a part of the socket's file name. The server does not listen on TCP.
 	port = "5432"
 
 	readyTimeout    = 60 * time.Second
@@ -28,26 +28,26 @@ const (
 	hardStopTimeout = 5 * time.Second
 )
 
-// Options select the server's binaries, data folder and settings. The zero value runs a
+// Options selects the server's binaries, data folder and settings. The zero value runs a
 // temporary server from the first binaries found.
 type Options struct {
-	// BinDir is the folder that holds initdb and postgres. Empty: search PATH, pg_config
-	// and the distributions' folders, newest first, and as a last resort download a
-	// server.
+	// BinDir is the folder that contains initdb and postgres. If it is empty, Start
+	// searches PATH, pg_config and the distributions' folders, newest first, and
+	// downloads a server if it finds none.
 	BinDir string
-	// DataDir is the folder of a cluster that exists, and that Stop keeps. Empty: a new
-	// one, which Stop removes.
+	// DataDir is the folder of an existing cluster, which Stop keeps. If it is empty,
+	// Start creates a cluster, which Stop removes.
 	DataDir string
-	// Settings are extra server settings (name to value), as in postgresql.conf. Settings
-	// that keep the server private win over them.
+	// Settings are additional server settings (name to value), as in postgresql.conf. The
+	// settings that keep the server private override them.
 	Settings map[string]string
-	// Logger receives start and stop at debug level. Nil discards.
+	// Logger logs the start and the stop at debug level. If it is nil, nothing is logged.
 	Logger *slog.Logger
 }
 
-// The signals that end a running server.
+// These signals stop a running server.
 const (
-	// Fast rolls open transactions back, disconnects everybody and writes a checkpoint.
+	// Fast rolls back open transactions, ends all sessions and writes a checkpoint.
 	Fast = syscall.SIGINT
 	// Immediate kills all server processes, like a crash. The next start recovers from
 	// the write-ahead log.
@@ -70,25 +70,25 @@ type Server struct {
 	stopped bool
 }
 
-// Start finds the server's binaries, creates the cluster where needed and returns once
-// the server accepts connections (about half a second for a new cluster). The context
-// bounds the start only; the server then runs until Stop or until this process ends.
+// Start finds the server's binaries, creates the cluster if DataDir is not set, and
+// returns when the server accepts connections (after about half a second for a new
+// cluster). The context limits the start only. The server runs until Stop or until this
+// process ends.
 //
-// Each foreseeable obstacle has an error of one sentence that names the fix: no binaries,
-// a socket path that is too long, a folder that the server's user cannot enter, a cluster
-// of another major version.
+// For common problems Start returns an error of one sentence that names the fix: no
+// binaries, a socket path that is too long, a folder that the server's user cannot enter,
+// or a cluster of another major version.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	return start(ctx, opts, hostEnvironment())
 }
 
-// environment is the part of the machine that the start uses. Tests replace single
-// fields.
+// environment holds what the start uses of the machine. Tests replace single fields.
 type environment struct {
-	// owner is the user to run the server as, nil for the caller itself.
+	// owner is the user that runs the server. nil is the caller.
 	owner *account
-	// tempDir holds the run folder.
+	// tempDir is the folder in which the run folder is created.
 	tempDir string
-	// folders lists the places that may hold server binaries, best first.
+	// folders returns the folders that may contain server binaries, best first.
 	folders func(ctx context.Context) []string
 	// fetch downloads binaries of a major version and returns their folder.
 	fetch func(ctx context.Context, owner *account, major string) (string, error)
@@ -143,7 +143,7 @@ func start(ctx context.Context, opts Options, env environment) (_ *Server, err e
 	return s, nil
 }
 
-// prepare hands the folders over to the server's user, and creates the cluster unless it
+// prepare gives the run folder to the server's user and creates the cluster unless it
 // exists.
 func (s *Server) prepare(ctx context.Context, exists bool) error {
 	if err := s.owner.own(s.runDir); err != nil {
@@ -166,17 +166,17 @@ func (s *Server) URL(database string) string {
 		Scheme: "postgres",
 		User:   url.User(superuser),
 		Path:   "/" + database,
-		// Unlike a web form, a connection URL takes a plus sign for itself.
+		// In the query of a connection URL, libpq treats a plus sign literally.
 		RawQuery: strings.ReplaceAll(query, "+", "%20"),
 	}
 	return u.String()
 }
 
-// SocketDir is the folder of the Unix socket. Only the server's user and root can enter
-// it.
+// SocketDir returns the folder of the Unix socket. Only the server's user and root can
+// enter it.
 func (s *Server) SocketDir() string { return s.runDir }
 
-// User is the system user that the server runs as, or "" where that is the caller.
+// User returns the system user that runs the server, or "" if that is the caller.
 func (s *Server) User() string {
 	if s.owner == nil {
 		return ""
@@ -184,13 +184,14 @@ func (s *Server) User() string {
 	return s.owner.name
 }
 
-// BinDir is the folder of the server binaries in use, symbolic links resolved.
+// BinDir returns the folder of the server's binaries, with symbolic links resolved.
 func (s *Server) BinDir() string { return s.binDir }
 
-// DataDir is the cluster's folder.
+// DataDir returns the folder of the cluster.
 func (s *Server) DataDir() string { return s.dataDir }
 
-// PID is the process id of the server, or of the last one after Stop.
+// PID returns the process id of the server. After Stop, it returns the id of the last
+// server.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,9 +201,9 @@ func (s *Server) PID() int {
 	return s.proc.pid
 }
 
-// Restart ends the server in the given mode and starts it again on the same data, with
-// the same URL and another PID. It returns once the new server accepts connections. After
-// Stop it returns an error.
+// Restart stops the server in the given mode and starts it again with the same data and
+// URL. It returns when the new server accepts connections. After Stop it returns an
+// error.
 func (s *Server) Restart(ctx context.Context, mode syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,9 +216,9 @@ func (s *Server) Restart(ctx context.Context, mode syscall.Signal) error {
 	return s.launch(ctx)
 }
 
-// Stop ends the server, waits until it is gone and removes the temporary folder. It may
-// be called more than once and from several goroutines: all calls wait for the end and
-// return the same error.
+// Stop stops the server, waits for its end and removes the temporary folder. It may be
+// called more than once and concurrently. All calls wait for the end and return the same
+// error.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) shutdown() error {
@@ -231,8 +232,8 @@ func (s *Server) shutdown() error {
 	if err := os.RemoveAll(s.runDir); err != nil {
 		errs = append(errs, fmt.Errorf("remove folder of private postgres: %w", err))
 	}
-	// Last, so that a kill between the two steps above still leaves the janitor to finish
-	// them.
+	// The janitor ends last: if this process is killed before, the janitor stops the
+	// server and removes the folder.
 	if s.janitor != nil {
 		errs = append(errs, s.janitor.dismiss())
 	}

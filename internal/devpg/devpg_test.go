@@ -32,7 +32,7 @@ func TestStartAndStop(t *testing.T) {
 	}
 	info, err := os.Stat(server.SocketDir())
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "nobody else may enter the socket's folder")
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "other users must not be able to enter the socket's folder")
 	if os.Geteuid() == 0 {
 		require.NotZero(t, info.Sys().(*syscall.Stat_t).Uid, "the server must not belong to root")
 	}
@@ -48,32 +48,31 @@ func TestStartAndStop(t *testing.T) {
 	}
 	wg.Wait()
 	require.NoError(t, server.Stop(), "stop must be repeatable")
-	require.True(t, dead(pid), "server process %d is still there", pid)
-	require.True(t, dead(janitor), "janitor process %d is still there", janitor)
-	require.True(t, gone(server.SocketDir()), "folder %s is still there", server.SocketDir())
+	require.True(t, dead(pid), "server process %d is still running", pid)
+	require.True(t, dead(janitor), "janitor process %d is still running", janitor)
+	require.True(t, notExists(server.SocketDir()), "folder %s still exists", server.SocketDir())
 	require.ErrorContains(t, server.Restart(t.Context(), Fast), "has been stopped")
 }
 
-func TestURLSuitsPsql(t *testing.T) {
+func TestURLWorksWithPsql(t *testing.T) {
 	t.Parallel()
 	server := begin(t, Options{}, hostEnvironment())
 	database := `odd "name'/ü?x=1`
 	execute(t, server.URL("postgres"), `CREATE DATABASE "odd ""name'/ü?x=1"`)
 	require.Equal(t, database, scalar[string](t, server.URL(database), "SELECT current_database()::text"))
-	require.NotContains(t, server.URL(database), "+", "libpq takes a plus sign for itself")
-	// A downloaded server comes without psql; the URL's form is all that can be checked
-	// there.
+	require.NotContains(t, server.URL(database), "+", "libpq treats a plus sign literally")
+	// A downloaded server has no psql. If no other psql works, the test ends here.
 	psql, err := exec.LookPath(filepath.Join(server.BinDir(), "psql"))
 	if err != nil {
 		psql = "psql"
 	}
-	// Debian's psql is a script that fails where no version of the client is installed.
+	// Debian's psql is a script that fails if no version of the client is installed.
 	if exec.CommandContext(t.Context(), psql, "--version").Run() != nil {
 		return
 	}
 	out, err := exec.CommandContext(t.Context(), psql, "-XAtc", "SELECT current_database()",
 		server.URL(database)).CombinedOutput()
-	require.NoError(t, err, "psql says %s", out)
+	require.NoError(t, err, "output of psql: %s", out)
 	require.Equal(t, database, strings.TrimSpace(string(out)))
 }
 
@@ -107,7 +106,7 @@ func TestStopAfterServerEndedByItself(t *testing.T) {
 	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGQUIT))
 	<-server.proc.done
 	require.NoError(t, server.Stop())
-	require.True(t, gone(server.SocketDir()))
+	require.True(t, notExists(server.SocketDir()))
 }
 
 func TestStartCancelled(t *testing.T) {
@@ -116,7 +115,8 @@ func TestStartCancelled(t *testing.T) {
 	env.tempDir = openTemp(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// Cancelled once initdb has begun to write: the search for binaries is over by then.
+	// The context is canceled when initdb has begun to write, which is after the search
+	// for binaries.
 	go func() {
 		defer cancel()
 		tick := time.NewTicker(time.Millisecond)

@@ -3,13 +3,13 @@
 //
 //	find binaries, or fetch them ─► initdb ─► postgres on a Unix socket ─► Server.URL
 //
-// The server listens on a Unix socket only, in a folder that no other user can enter, and
-// runs as an unprivileged user when the caller is root, because Postgres refuses to run
+// The server listens only on a Unix socket, in a folder that no other user can enter. If the
+// caller is root, the server runs as an unprivileged user, because Postgres refuses to run
 // as root.
 //
-// Its one invariant: nothing stays behind, however the parent ends. Stop ends the server
-// in order; otherwise a small watching shell ends it and removes the temporary folder
-// when the parent's end of a pipe closes.
+// Invariant: neither processes nor temporary files are left, however the caller's process
+// ends. Normally Stop ends the server. Otherwise a shell process, the janitor, ends the
+// server and removes the temporary folder when the caller's end of a pipe closes.
 //
-// The package needs a Unix: Linux, macOS or a BSD.
+// The package works on Unix systems: Linux, macOS and BSD.
 package devpg

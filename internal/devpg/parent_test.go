@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parent is a copy of the test binary that has started a server.
+// parent is a process of the test binary that has started a server.
 type parent struct {
 	report
 
@@ -21,13 +21,13 @@ type parent struct {
 	stdin io.Closer
 }
 
-// startParent runs the test binary as a child that starts a server, as another user if
-// owner is set.
+// startParent runs the test binary in child mode and waits for its report. If owner is
+// set, the process runs as that user.
 func startParent(t *testing.T, owner *account) parent {
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	if owner != nil {
-		// The go tool builds into a folder that others cannot enter.
+		// The folder of the test binary is not accessible to other users.
 		content, err := os.Open(binary)
 		require.NoError(t, err)
 		defer content.Close()
@@ -50,7 +50,7 @@ func startParent(t *testing.T, owner *account) parent {
 		_ = cmd.Wait()
 	})
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	require.NoError(t, err, "the child reported no server")
+	require.NoError(t, err, "the child must report its server")
 	require.NoError(t, json.Unmarshal(line, &p.report))
 	return p
 }
@@ -58,25 +58,26 @@ func startParent(t *testing.T, owner *account) parent {
 func (p parent) requireNothingLeft(t *testing.T) {
 	eventually(t, "the end of the server process", func() bool { return dead(p.PID) })
 	eventually(t, "the end of the janitor", func() bool { return dead(p.Janitor) })
-	eventually(t, "the removal of folder "+p.RunDir, func() bool { return gone(p.RunDir) })
+	eventually(t, "the removal of folder "+p.RunDir, func() bool { return notExists(p.RunDir) })
 }
 
-func TestNothingOutlivesTheParent(t *testing.T) {
+func TestServerEndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			p := startParent(t, nil)
-			require.False(t, gone(filepath.Join(p.RunDir, ".s.PGSQL.5432")), "the socket must exist before the kill")
+			require.False(t, notExists(filepath.Join(p.RunDir, ".s.PGSQL.5432")), "the socket must exist before the kill")
 			require.NoError(t, p.cmd.Process.Signal(signal))
-			require.Error(t, p.cmd.Wait(), "the child must end by the signal")
+			require.Error(t, p.cmd.Wait(), "the signal must end the child")
 			p.requireNothingLeft(t)
 		})
 	}
 }
 
-// Ctrl-C in a terminal reaches the whole process group of the parent at once.
-func TestServerIsOutOfReachOfTheTerminal(t *testing.T) {
+// The server and its janitor are in process groups of their own, because Ctrl-C in a
+// terminal signals the whole group of the parent.
+func TestServerHasItsOwnProcessGroup(t *testing.T) {
 	t.Parallel()
 	p := startParent(t, nil)
 	group, err := syscall.Getpgid(p.cmd.Process.Pid)
@@ -91,8 +92,8 @@ func TestServerIsOutOfReachOfTheTerminal(t *testing.T) {
 	p.requireNothingLeft(t)
 }
 
-// As root this runs the whole start and stop as an ordinary user, too.
-func TestOrdinaryUser(t *testing.T) {
+// If the tests run as root, this test runs the start and the stop as another user.
+func TestUnprivilegedUser(t *testing.T) {
 	t.Parallel()
 	var owner *account
 	if os.Geteuid() == 0 {
@@ -104,9 +105,9 @@ func TestOrdinaryUser(t *testing.T) {
 	p.requireNothingLeft(t)
 }
 
-// patient is a program that reads its standard input for ever, with one extra argument to
-// show in its command line.
-func patient(t *testing.T, argument string) *process {
+// idleProcess starts a process that waits for input until the end of the test. The
+// argument is part of its command line.
+func idleProcess(t *testing.T, argument string) *process {
 	cmd := exec.Command("/bin/sh", "-c", "read -r forever", "sh", "-D", argument)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -120,37 +121,38 @@ func patient(t *testing.T, argument string) *process {
 	return p
 }
 
-func TestJanitorEndsTheServer(t *testing.T) {
+func TestJanitorEndsTheLastRegisteredProcess(t *testing.T) {
 	t.Parallel()
 	runDir, err := makeRunDir("/tmp")
 	require.NoError(t, err)
 	data := filepath.Join(runDir, "data")
-	server := patient(t, data)
+	server := idleProcess(t, data)
 	j, err := startJanitor(runDir, data)
 	require.NoError(t, err)
-	require.NoError(t, j.watch(patient(t, "earlier").pid))
+	require.NoError(t, j.watch(idleProcess(t, "earlier").pid))
 	require.NoError(t, j.watch(server.pid))
 
 	require.NoError(t, j.dismiss())
 
 	<-server.done
 	require.ErrorContains(t, server.err, "interrupt")
-	require.True(t, gone(runDir))
+	require.True(t, notExists(runDir))
 }
 
-// The id of a server that has ended may be given to any other process of the machine.
-func TestJanitorSparesForeignProcesses(t *testing.T) {
+// The janitor must not end a process that merely has the id of the former server, because
+// the system reuses ids.
+func TestJanitorIgnoresForeignProcesses(t *testing.T) {
 	t.Parallel()
 	runDir, err := makeRunDir("/tmp")
 	require.NoError(t, err)
-	foreign := patient(t, "/somewhere/else")
+	foreign := idleProcess(t, "/somewhere/else")
 	j, err := startJanitor(runDir, filepath.Join(runDir, "data"))
 	require.NoError(t, err)
 	require.NoError(t, j.watch(foreign.pid))
 
 	require.NoError(t, j.dismiss())
 
-	require.True(t, gone(runDir))
+	require.True(t, notExists(runDir))
 	select {
 	case <-foreign.done:
 		require.Fail(t, "the janitor ended a foreign process", "%v", foreign.err)

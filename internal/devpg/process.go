@@ -18,15 +18,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// process is a running child.
+// process is a child process that has been started.
 type process struct {
 	pid  int
 	cmd  *exec.Cmd
 	done chan struct{}
-	err  error // result of Wait, valid once done is closed
+	err  error // the result of Wait, valid after done is closed
 }
 
-// startProcess starts cmd and waits for its end in the background.
+// startProcess starts cmd and waits for its end in a goroutine.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -39,8 +39,8 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// end sends the signal to the process and waits until it has ended. If it does not end in
-// time, end sends a stronger signal.
+// end sends the signal to the process and waits until the process has ended. If that
+// takes too long, it sends SIGQUIT and then SIGKILL.
 func (p *process) end(signal syscall.Signal) error {
 	steps := []struct {
 		signal  syscall.Signal
@@ -51,7 +51,8 @@ func (p *process) end(signal syscall.Signal) error {
 		{syscall.SIGKILL, hardStopTimeout},
 	}
 	for _, step := range steps {
-		// An error means that the process has ended already, which the wait below sees.
+		// Signal fails if the process has already ended. The wait below returns
+		// immediately in that case.
 		_ = p.cmd.Process.Signal(step.signal)
 		timer := time.NewTimer(step.timeout)
 		select {
@@ -64,15 +65,15 @@ func (p *process) end(signal syscall.Signal) error {
 	return fmt.Errorf("stop postgres: process %d survived SIGKILL", p.pid)
 }
 
-// account is the user that the server runs as when the caller is root. A nil account
-// stands for the caller itself: all methods accept it.
+// account is the user that runs the server if the caller is root. A nil account is the
+// caller. All methods accept nil.
 type account struct {
 	name     string
 	uid, gid uint32
 }
 
-// unprivileged picks the user to drop to: none if the caller is not root, else
-// "postgres", "nobody" or the id 65534.
+// unprivileged returns nil if the caller is not root. Otherwise it returns the user
+// "postgres", "nobody" or the id 65534, whichever exists first.
 func unprivileged() *account {
 	if os.Geteuid() != 0 {
 		return nil
@@ -91,9 +92,9 @@ func unprivileged() *account {
 	return &account{name: "65534", uid: 65534, gid: 65534}
 }
 
-// attributes returns the process attributes of a child that runs as this account, in its
-// own process group: a Ctrl-C in the terminal goes to the whole foreground group and must
-// not reach the server before its parent has finished with it.
+// attributes returns the attributes of a child process that runs as this account in its
+// own process group. Ctrl-C in a terminal signals the whole foreground group, and the
+// server must not stop before its parent has stopped using it.
 func (a *account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a != nil {
@@ -102,7 +103,7 @@ func (a *account) attributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// own gives a folder to the account.
+// own makes the account the owner of a folder.
 func (a *account) own(dir string) error {
 	if a == nil {
 		return nil
@@ -110,10 +111,10 @@ func (a *account) own(dir string) error {
 	return problem.Doing(os.Chown(dir, int(a.uid), int(a.gid)), "give folder to user %s", a.name)
 }
 
-// mustEnter reports the first folder on the way to one of dirs that the account cannot
-// enter. Without this check, starting the binary would only fail with "permission
-// denied". A shell that runs as the account does the check, since mode bits do not
-// include access lists.
+// mustEnter returns an error that names the first folder on the paths of dirs that the
+// account cannot enter. Without it the start of the binary would only fail with
+// "permission denied". A shell that runs as the account does the check, because mode bits
+// do not include access lists.
 func (a *account) mustEnter(ctx context.Context, dirs ...string) error {
 	if a == nil {
 		return nil
@@ -136,7 +137,7 @@ func (a *account) mustEnter(ctx context.Context, dirs ...string) error {
 	return problem.Doing(err, "run a shell as user %s", a.name)
 }
 
-// ancestors lists dir and all folders above it, the root first.
+// ancestors returns dir and all folders above it, the root first.
 func ancestors(dir string) []string {
 	list := []string{"/"}
 	for i, r := range dir {
@@ -147,8 +148,8 @@ func ancestors(dir string) []string {
 	return append(list, filepath.Clean(dir))
 }
 
-// serverEnv is the caller's environment without what would steer Postgres (PGPORT,
-// PGDATA) or its language.
+// serverEnv returns the caller's environment without the variables that configure
+// Postgres (PGPORT, PGDATA) or the language.
 func serverEnv() []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -158,7 +159,7 @@ func serverEnv() []string {
 		}
 		env = append(env, entry)
 	}
-	// With TZ set, initdb need not compare the machine's zone with the whole zone
+	// If TZ is set, initdb does not compare the machine's time zone with the whole zone
 	// database.
 	return append(env, "LC_ALL=C", "TZ=UTC")
 }
@@ -166,9 +167,9 @@ func serverEnv() []string {
 //go:embed janitor.sh
 var janitorScript string
 
-// janitor is a shell that outlives this process and cleans up after it. It runs in its
-// own session, out of reach of the terminal's signals, and as the caller's user, who may
-// remove the run folder.
+// janitor is a shell process that outlives this process and cleans up after it. It runs
+// in its own session, so that signals of the terminal do not reach it, and as the
+// caller's user, who may remove the run folder.
 type janitor struct {
 	cmd  *exec.Cmd
 	pipe *os.File
@@ -192,14 +193,15 @@ func startJanitor(runDir, dataDir string) (*janitor, error) {
 	return &janitor{cmd: cmd, pipe: w}, nil
 }
 
-// watch names the process to end if this one dies. Only the last one named counts.
+// watch registers the process that the janitor ends if this process dies. It replaces an
+// earlier registration.
 func (j *janitor) watch(pid int) error {
 	_, err := j.pipe.WriteString(strconv.Itoa(pid) + "\n")
 	return problem.Doing(err, "register process with janitor")
 }
 
-// dismiss closes the pipe and waits until the janitor has ended. After an orderly stop
-// the janitor has nothing to do.
+// dismiss closes the pipe and waits until the janitor has ended. After Stop has ended the
+// server, the janitor finds nothing to clean up.
 func (j *janitor) dismiss() error {
 	j.pipe.Close()
 	return problem.Doing(j.cmd.Wait(), "wait for janitor")
