@@ -1,7 +1,7 @@
-// Command release makes what goes with the binaries of a release: lists of their modules,
-// packages and an image. deploy/release runs it in the root of the project, with the
-// version and the folder that has the binaries. The same binaries give the same files,
-// byte for byte; packages have the time that SOURCE_DATE_EPOCH says.
+// Command release creates the other files of a release from its binaries: lists of their
+// modules, packages and a container image. deploy/release runs it in the root of the project
+// with the version and the folder of the binaries. The output is reproducible: the same
+// binaries give the same files, byte for byte. SOURCE_DATE_EPOCH sets the time in packages.
 package main
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/goreleaser/nfpm/v2"
-	_ "github.com/goreleaser/nfpm/v2/deb" // It registers itself.
-	_ "github.com/goreleaser/nfpm/v2/rpm" // It registers itself.
+	_ "github.com/goreleaser/nfpm/v2/deb" // The import registers the format.
+	_ "github.com/goreleaser/nfpm/v2/rpm" // The import registers the format.
 )
 
 func main() {
@@ -62,8 +62,8 @@ func release(version, folder string) error {
 		if err != nil {
 			return fmt.Errorf("make the image of %s: %w", binary, err)
 		}
-		at := v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}
-		index, images = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: at}), true
+		descriptor := v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}
+		index, images = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: descriptor}), true
 	}
 	if !images {
 		return nil
@@ -71,8 +71,8 @@ func release(version, folder string) error {
 	return writeImages(prefix+"oci.tar", version, index)
 }
 
-// listModules writes the modules that the linker noted in a binary, in the form of
-// CycloneDX.
+// listModules writes the modules that the linker recorded in a binary to a file in the
+// format CycloneDX.
 func listModules(binary, version string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -88,7 +88,8 @@ func listModules(binary, version string) error {
 			m = m.Replace
 		}
 		c := module(m.Path, m.Version)
-		// The sum in go.sum is that of all files, in base64.
+		// go.sum has the SHA-256 of all files of the module, in base64. CycloneDX wants
+		// it in hexadecimal digits.
 		if sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.Sum, "h1:")); err == nil && len(sum) > 0 {
 			c.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum)}}
 		}
@@ -105,7 +106,7 @@ func listModules(binary, version string) error {
 	return os.WriteFile(binary+".cdx.json", out.Bytes(), 0o644)
 }
 
-// makePackage makes a package as deploy/nfpm.yaml says.
+// makePackage writes a deb or rpm package of a binary, configured by deploy/nfpm.yaml.
 func makePackage(format, binary, version, arch string) error {
 	values := map[string]string{"BINARY": binary, "VERSION": version, "GOARCH": arch}
 	config, err := nfpm.ParseFileWithEnvMapping("deploy/nfpm.yaml", func(name string) string { return values[name] })
@@ -127,8 +128,8 @@ func makePackage(format, binary, version, arch string) error {
 	return os.WriteFile(binary+"."+format, out.Bytes(), 0o644)
 }
 
-// makeImage has the binary and the certificates for TLS in it and nothing else, as
-// deploy/Dockerfile.
+// makeImage returns an image with the binary and the certificates for TLS, and nothing
+// else, like that of deploy/Dockerfile.
 func makeImage(binary, version, arch string) (v1.Image, error) {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -144,7 +145,7 @@ func makeImage(binary, version, arch string) (v1.Image, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find certificates, which the package ca-certificates has: %w", err)
+		return nil, fmt.Errorf("find TLS certificates (install ca-certificates): %w", err)
 	}
 	var files bytes.Buffer
 	archive := tar.NewWriter(&files)
@@ -189,8 +190,8 @@ func makeImage(binary, version, arch string) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// writeImages packs the images into one file that podman, skopeo and docker load, under
-// the name of the version.
+// writeImages writes the images to one archive that podman, skopeo and docker can load,
+// under the version's name.
 func writeImages(path, version string, index v1.ImageIndex) (err error) {
 	dir, err := os.MkdirTemp("", "sexton-image-*")
 	if err != nil {
@@ -210,8 +211,8 @@ func writeImages(path, version string, index v1.ImageIndex) (err error) {
 		return err
 	}
 	archive := tar.NewWriter(file)
-	// Not AddFS: it notes times and owners, and the same release made again must be the
-	// same file.
+	// archive.AddFS would record times and owners, so that a second build would give
+	// another file.
 	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -222,9 +223,9 @@ func writeImages(path, version string, index v1.ImageIndex) (err error) {
 	return errors.Join(err, archive.Close(), file.Close())
 }
 
-// add appends a file without time and owner.
+// add appends a file to the archive without time and owner.
 func add(archive *tar.Writer, name string, mode int64, text []byte) error {
 	err := archive.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(text))})
-	_, wrong := archive.Write(text)
-	return errors.Join(err, wrong)
+	_, writeErr := archive.Write(text)
+	return errors.Join(err, writeErr)
 }

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// dist has the release v0.0.0-ci, which .ci/run has made by then.
+// dist is the folder of the release v0.0.0-ci, which .ci/run builds before this test.
 var dist = os.Getenv("DIST")
 
 func must[T any](value T, err error) func(*testing.T) T {
@@ -63,8 +63,8 @@ func unpack(t *testing.T, archive io.Reader, folder string) {
 	}
 }
 
-// readImage reads the image for this machine from the archive of a release, which has no
-// times in it.
+// readImage returns the image for this machine from a release's archive. It fails the
+// test if the archive records times or owners.
 func readImage(t *testing.T, folder string) (image v1.Image) {
 	t.Helper()
 	packed, unpacked := must(os.ReadFile(filepath.Join(folder, "sexton_v0.0.0-ci_oci.tar")))(t), t.TempDir()
@@ -80,26 +80,26 @@ func readImage(t *testing.T, folder string) (image v1.Image) {
 	}
 	outer := must(must(layout.ImageIndexFromPath(unpacked))(t).IndexManifest())(t)
 	if len(outer.Manifests) != 1 || outer.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v0.0.0-ci" {
-		t.Fatalf("the version names one image: %+v", outer.Manifests)
+		t.Fatalf("the archive must have one image with the version as its name: %+v", outer.Manifests)
 	}
 	inner := must(must(layout.ImageIndexFromPath(unpacked))(t).ImageIndex(outer.Manifests[0].Digest))(t)
-	for _, at := range must(inner.IndexManifest())(t).Manifests {
-		if at.Platform.OS == runtime.GOOS && at.Platform.Architecture == runtime.GOARCH {
-			image = must(inner.Image(at.Digest))(t)
+	for _, manifest := range must(inner.IndexManifest())(t).Manifests {
+		if manifest.Platform.OS == runtime.GOOS && manifest.Platform.Architecture == runtime.GOARCH {
+			image = must(inner.Image(manifest.Digest))(t)
 		}
 	}
 	return image
 }
 
-// The program starts with nothing around it except what the image has.
-func TestTheImageStarts(t *testing.T) {
+// The program starts in a root folder that has only the files of the image.
+func TestImageStarts(t *testing.T) {
 	image, root := readImage(t, dist), t.TempDir()
 	config := must(image.ConfigFile())(t).Config
 	unpack(t, mutate.Extract(image), root)
 	cmd := exec.Command(config.Entrypoint[0], "version")
 	cmd.Env, cmd.Dir = config.Env, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
-	if os.Getuid() != 0 { // It may not change the root.
+	if os.Getuid() != 0 { // Only root may change the root folder.
 		cmd.Path, cmd.SysProcAttr = filepath.Join(root, config.Entrypoint[0]), nil
 	}
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "sexton v0.0.0-ci (") {
@@ -110,7 +110,7 @@ func TestTheImageStarts(t *testing.T) {
 	}
 }
 
-func TestTheModulesAreListed(t *testing.T) {
+func TestModulesAreListed(t *testing.T) {
 	var bom cdx.BOM
 	text := must(os.Open(filepath.Join(dist, "sexton_v0.0.0-ci_linux_amd64.cdx.json")))(t)
 	if err := cdx.NewBOMDecoder(text, cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
@@ -125,17 +125,17 @@ func TestTheModulesAreListed(t *testing.T) {
 	t.Fatal("pgx is not listed with its sum")
 }
 
-func TestThePackagesAreThere(t *testing.T) {
-	for name, begins := range map[string]string{
+func TestPackagesExist(t *testing.T) {
+	for name, prefix := range map[string]string{
 		"amd64.deb": "!<arch>\n", "arm64.deb": "!<arch>\n",
 		"amd64.rpm": "\xed\xab\xee\xdb", "arm64.rpm": "\xed\xab\xee\xdb",
 	} {
 		text := must(os.ReadFile(filepath.Join(dist, "sexton_v0.0.0-ci_linux_"+name)))(t)
-		if !bytes.HasPrefix(text, []byte(begins)) || len(text) < 1<<20 {
+		if !bytes.HasPrefix(text, []byte(prefix)) || len(text) < 1<<20 {
 			t.Errorf("%s has %d bytes", name, len(text))
 		}
 	}
-	// The unit, and the documents to which the alerts lead.
+	// The package contains the systemd unit and the documents that the alerts link to.
 	members, data, root := ar.NewReader(must(os.Open(filepath.Join(dist, "sexton_v0.0.0-ci_linux_amd64.deb")))(t)),
 		&ar.Header{}, t.TempDir()
 	for data.Name != "data.tar.gz" {
@@ -150,14 +150,14 @@ func TestThePackagesAreThere(t *testing.T) {
 	} {
 		if !bytes.Equal(must(os.ReadFile(filepath.Join(root, installed)))(t),
 			must(os.ReadFile(filepath.Join("..", "..", source)))(t)) {
-			t.Errorf("%s is not %s", installed, source)
+			t.Errorf("%s differs from %s", installed, source)
 		}
 	}
 }
 
-// Debian's rpm asks whether it is meant; the package needs nothing that it would look
-// for.
-func TestTheRPMIsInstalledAndRemoved(t *testing.T) {
+// Debian's rpm requires --force-debian to install. The package has no dependencies that
+// rpm could miss.
+func TestRPMIsInstalledAndRemoved(t *testing.T) {
 	if _, err := exec.LookPath("rpm"); err != nil {
 		t.Fatal("rpm is not installed: apt-get install rpm")
 	}
@@ -177,21 +177,21 @@ func TestTheRPMIsInstalledAndRemoved(t *testing.T) {
 		!strings.HasPrefix(string(out), "sexton v0.0.0-ci (") {
 		t.Errorf("%v: %s", err, out)
 	}
-	if named := rpm("--query", "--queryformat", "%{NAME} %{LICENSE}", "sexton"); named != "sexton MPL-2.0" {
-		t.Error(named)
+	if name := rpm("--query", "--queryformat", "%{NAME} %{LICENSE}", "sexton"); name != "sexton MPL-2.0" {
+		t.Error(name)
 	}
-	if altered := rpm("--verify", "sexton"); altered != "" {
-		t.Errorf("what is installed differs from the package: %s", altered)
+	if changes := rpm("--verify", "sexton"); changes != "" {
+		t.Errorf("installed files differ from the package: %s", changes)
 	}
 	rpm("--erase", "--force-debian", "sexton")
 	if _, err := os.Stat(filepath.Join(root, "usr/bin/sexton")); !os.IsNotExist(err) {
-		t.Errorf("it stays: %v", err)
+		t.Errorf("the program was not removed: %v", err)
 	}
 }
 
-// A release that is made again of the same binary, later, is the same byte for byte, so
-// that the checksums can be checked.
-func TestAReleaseIsMadeAlikeAgain(t *testing.T) {
+// A second release of the same binary has the same bytes, so that users can compare
+// checksums.
+func TestReleaseIsReproducible(t *testing.T) {
 	again, name := t.TempDir(), "sexton_v0.0.0-ci_linux_"+runtime.GOARCH
 	if err := os.WriteFile(filepath.Join(again, name), must(os.ReadFile(filepath.Join(dist, name)))(t),
 		0o700); err != nil {
@@ -207,17 +207,17 @@ func TestAReleaseIsMadeAlikeAgain(t *testing.T) {
 			t.Errorf("%s differs", name+kind)
 		}
 	}
-	if was, is := must(readImage(t, dist).Digest())(t), must(readImage(t, again).Digest())(t); was != is {
-		t.Errorf("image %s differs from %s", is, was)
+	if want, got := must(readImage(t, dist).Digest())(t), must(readImage(t, again).Digest())(t); want != got {
+		t.Errorf("image %s differs from %s", got, want)
 	}
 	if !bytes.Contains(must(os.ReadFile(filepath.Join(again, name+".rpm")))(t), []byte("localhost\x00")) {
-		t.Error("the rpm names the machine that made it")
+		t.Error("the rpm contains the name of the machine that built it")
 	}
 }
 
-// decoded reads one document of deploy/kubernetes, in which there is no key that
-// Kubernetes does not know.
-func decoded[T any](t *testing.T, file, kind string) T {
+// decodeManifest decodes the first document of a kind from a file in deploy/kubernetes.
+// Unknown keys fail the test.
+func decodeManifest[T any](t *testing.T, file, kind string) T {
 	t.Helper()
 	text := string(must(os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", file)))(t))
 	for document := range strings.SplitSeq(text, "\n---\n") {
@@ -234,13 +234,13 @@ func decoded[T any](t *testing.T, file, kind string) T {
 	panic("unreachable")
 }
 
-func TestManifestsAreWhatKubernetesReads(t *testing.T) {
-	secret, service := decoded[core.Secret](t, "worker.yaml", "Secret"),
-		decoded[core.Service](t, "worker.yaml", "Service")
-	config, monitor := decoded[core.ConfigMap](t, "worker.yaml", "ConfigMap"),
-		decoded[monitoring.ServiceMonitor](t, "servicemonitor.yaml", "ServiceMonitor")
-	deployment, install := decoded[apps.Deployment](t, "worker.yaml", "Deployment"),
-		decoded[batch.Job](t, "install.yaml", "Job")
+func TestManifestsMatchTheKubernetesTypes(t *testing.T) {
+	secret, service := decodeManifest[core.Secret](t, "worker.yaml", "Secret"),
+		decodeManifest[core.Service](t, "worker.yaml", "Service")
+	config, monitor := decodeManifest[core.ConfigMap](t, "worker.yaml", "ConfigMap"),
+		decodeManifest[monitoring.ServiceMonitor](t, "servicemonitor.yaml", "ServiceMonitor")
+	deployment, install := decodeManifest[apps.Deployment](t, "worker.yaml", "Deployment"),
+		decodeManifest[batch.Job](t, "install.yaml", "Job")
 
 	pod := deployment.Spec.Template
 	for _, selector := range []map[string]string{deployment.Spec.Selector.MatchLabels, service.Spec.Selector} {
@@ -254,19 +254,19 @@ func TestManifestsAreWhatKubernetesReads(t *testing.T) {
 		"service": service.Spec.Ports[0].TargetPort.StrVal,
 	} {
 		if port != worker.Ports[0].Name {
-			t.Errorf("%s asks port %q, the worker has %q", name, port, worker.Ports[0].Name)
+			t.Errorf("%s uses port %q, the worker has %q", name, port, worker.Ports[0].Name)
 		}
 	}
 	if monitor.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != service.Labels["app.kubernetes.io/name"] ||
 		endpoint.Port != service.Spec.Ports[0].Name {
-		t.Error("the monitor finds no service")
+		t.Error("the monitor selects no service")
 	}
 	credentials := endpoint.HTTPConfigWithProxyAndTLSFiles.HTTPConfigWithTLSFiles.Authorization.Credentials
 	if _, found := secret.StringData[credentials.Key]; !found || credentials.Name != secret.Name {
-		t.Errorf("the monitor's credentials are nowhere: %+v", credentials)
+		t.Errorf("the secret has no credentials for the monitor: %+v", credentials)
 	}
 	if install.Name != "" || install.GenerateName == "" {
-		t.Error("the next release could not change the job, so it must have no name of its own")
+		t.Error("the job must use generateName, because the next release could not change a job of the same name")
 	}
 	for _, spec := range []core.PodSpec{pod.Spec, install.Spec.Template.Spec} {
 		if *spec.SecurityContext.RunAsUser != 65532 || spec.Volumes[0].ConfigMap.Name != config.Name {
