@@ -128,7 +128,7 @@ func testKilledAt[S killable](t *testing.T, crash bool, open func(url string) S,
 		}
 	}
 	s := open(url)
-	dbtest.Killed(func() (kill, pass func()) {
+	dbtest.KillAtGate(func() (kill, pass func()) {
 		w, pass := reach(t, s)
 		return func() {
 			restart()

@@ -153,7 +153,7 @@ func (s workSite) sleeps(t *testing.T) {
 
 // shut closes the gate of one point, at which workers stop then.
 func (s workSite) shut(t *testing.T, point string) (pass, release func()) {
-	return dbtest.ShutGate(t, s.pool, point)
+	return dbtest.CloseGate(t, s.pool, point)
 }
 
 // kill ends a worker, unless it has ended by itself as one that has just begun does when

@@ -400,7 +400,7 @@ func (s *scenarioRun) play(t *testing.T, deletion string) {
 // process continues.
 func (s *scenarioRun) playKilled(t *testing.T, deletion string) {
 	undone := s.text(t, "undone.sql")[1] != ""
-	kills := s.db.KilledEvery(t, killStep, func(v *dbtest.Victim) {
+	kills := s.db.KillEvery(t, killStep, func(v *dbtest.Victim) {
 		s.reset(t)
 		s.ask(t, deletion)
 		db := v.Connected(t)

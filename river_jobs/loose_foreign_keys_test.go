@@ -237,7 +237,7 @@ func TestWorkerBoundsWhatIsKept(t *testing.T) {
 		b.deps.Config, b.deps.Bindings = configuration(t, environ...), &Bindings{}
 		return b
 	}
-	b := working(t, dbtest.Keeping(t, tables, "parents"), on, undo+"MAX_SIZE=1")
+	b := working(t, dbtest.TrackedWithUndo(t, tables, "parents"), on, undo+"MAX_SIZE=1")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	b.worked(t, "main")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")

@@ -29,7 +29,7 @@ type replicated struct {
 
 func setupReplicated(t *testing.T, environ ...string) replicated {
 	primary := pgtest.Server(t)
-	db := dbtest.Onto(t, pgtest.NewOn(t, primary))
+	db := dbtest.InstallOn(t, pgtest.NewOn(t, primary))
 	db.Exec(tables)
 	db.Track(t, "parents")
 	b := working(t, db, append(environ, mainURL)...)

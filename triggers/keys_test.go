@@ -265,7 +265,7 @@ func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 			[]triggers.Parent{id("parents")})
 		ended <- err
 	}()
-	pgtest.Outlast(t, b.Database, blocker.Conn().PgConn().PID(), 2*timeout)
+	pgtest.AwaitLockWait(t, b.Database, blocker.Conn().PgConn().PID(), 2*timeout)
 	require.NoError(t, blocker.Rollback(t.Context()))
 	require.NoError(t, <-ended)
 }

@@ -13,8 +13,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Session returns a batch session with its own lease. The end of the test or a call of end
-// closes it.
+// Session returns a batch session with its own lease. Calling end or the end of the test
+// releases them.
 func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end func()) {
 	manager := lease.Manager{Jobs: d.Connected, Holder: tb.Name()}
 	granted := pgtest.Must(manager.Acquire(tb.Context(), key, 5*time.Minute, d.Connected))(tb)
@@ -36,8 +36,8 @@ func (d *DB) AwaitLock(tb testing.TB) {
 		SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`)
 }
 
-// Meanwhile calls do in the background, and returns a function that waits for the result.
-func Meanwhile[T any](do func() (T, error)) (wait func() (T, error)) {
+// InBackground calls do in a goroutine and returns a function that waits for its result.
+func InBackground[T any](do func() (T, error)) (wait func() (T, error)) {
 	var result T
 	var err error
 	done := make(chan struct{})

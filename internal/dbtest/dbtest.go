@@ -19,29 +19,30 @@ import (
 	"sexton/triggers"
 )
 
-// Names returns the schemas of every test database.
+// Names returns the schema names that every test database uses.
 func Names() pgcatalog.Names { return pgcatalog.Names{Tracked: "public"} }
 
-// DB is a migrated database, dropped at the end of the test.
+// DB is a database with Sexton's tables. The end of the test drops it.
 type DB struct {
 	*pgtest.Database
 
 	Connected database.Database
 }
 
-// New returns a database with all components that need no tables of the application. It is
-// a copy of a template.
+// New returns a copy of a template with all components that need no tables of the
+// application.
 func New(tb testing.TB) *DB {
-	return connected(pgtest.FromTemplate(tb, "migrated", install))
+	return newDB(pgtest.FromTemplate(tb, "migrated", install))
 }
 
-// Trackable returns a database like New that also has the objects shared by all tracking
-// triggers, so that the first installation of triggers in a test takes less time.
+// Trackable returns a database like New in which the objects that all tracking triggers
+// share already exist. The first installation of triggers then takes less time.
 func Trackable(tb testing.TB) *DB {
-	return connected(pgtest.Copy(tb, tracking(tb, "trackable", byID([]string{"first"}), install)))
+	return newDB(pgtest.Copy(tb, tracking(tb, "trackable", byID([]string{"first"}), install)))
 }
 
-// tracking returns a copy of a template on which tables had tracking triggers.
+// tracking returns the name of a template on which a table had tracking triggers before
+// it was dropped. The shared objects of the triggers remain.
 func tracking(tb testing.TB, key string, parents []triggers.Parent,
 	install func(ctx context.Context, url string) error,
 ) string {
@@ -49,8 +50,8 @@ func tracking(tb testing.TB, key string, parents []triggers.Parent,
 		if err := install(ctx, url); err != nil {
 			return err
 		}
-		return onServer(ctx, url, func(conn *pgx.Conn) error {
-			err := begin(ctx, conn, "CREATE TABLE first (id bigint PRIMARY KEY)", parents)
+		return withConn(ctx, url, func(conn *pgx.Conn) error {
+			err := createTables(ctx, conn, "CREATE TABLE first (id bigint PRIMARY KEY)", parents)
 			if err == nil {
 				_, err = conn.Exec(ctx, "DROP TABLE first")
 			}
@@ -59,27 +60,29 @@ func tracking(tb testing.TB, key string, parents []triggers.Parent,
 	})
 }
 
-// Tracked returns a database with the given tables, and with tracking triggers on the
-// parents, whose key column is id.
+// Tracked returns a database with the given tables and with tracking triggers on the
+// parents, whose key column must be id.
 func Tracked(tb testing.TB, tables string, parents ...string) *DB {
-	return begun(tb, tracking(tb, "trackable", byID([]string{"first"}), install), tables, byID(parents))
+	return withTables(tb, tracking(tb, "trackable", byID([]string{"first"}), install), tables, byID(parents))
 }
 
-// Keeping returns a database like Tracked whose triggers keep deleted rows for undo.
-func Keeping(tb testing.TB, tables string, parents ...string) *DB {
-	return begun(tb, tracking(tb, "keeping", keeping([]string{"first"}), func(ctx context.Context, url string) error {
+// TrackedWithUndo returns a database like Tracked whose triggers also keep deleted rows
+// for undo.
+func TrackedWithUndo(tb testing.TB, tables string, parents ...string) *DB {
+	return withTables(tb, tracking(tb, "keeping", undoParents([]string{"first"}), func(ctx context.Context, url string) error {
 		if err := migrateUp(ctx, url, []string{migrate.LooseForeignKeys, migrate.Undo}); err != nil {
 			return err
 		}
-		return onServer(ctx, url, func(conn *pgx.Conn) error {
+		return withConn(ctx, url, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx,
 				"SELECT sexton.undo_rotate('undo', '72h', true), sexton.undo_rotate('batches', '72h', true)")
 			return err
 		})
-	}), tables, keeping(parents))
+	}), tables, undoParents(parents))
 }
 
-func keeping(tables []string) []triggers.Parent {
+// undoParents returns parents with the key column id whose rows are all kept for undo.
+func undoParents(tables []string) []triggers.Parent {
 	kept := byID(tables)
 	for i := range kept {
 		kept[i].Undo = triggers.KeepsAll
@@ -87,26 +90,27 @@ func keeping(tables []string) []triggers.Parent {
 	return kept
 }
 
-// beginnings records the tables that tests of this process began with.
-var beginnings sync.Map //nolint:gochecknoglobals // No value leads from one test to the next.
+// usedTables holds the keys of the tables for which this process has already created a
+// database.
+var usedTables sync.Map //nolint:gochecknoglobals // It decides only whether a template is worth its cost.
 
-// begun returns a copy of a template with tables and triggers added. From the second test
-// with the same tables on, the copy is made of a further template that has them.
-func begun(tb testing.TB, on, tables string, parents []triggers.Parent) *DB {
+// withTables returns a copy of a template with tables and triggers added. The second test
+// with the same tables creates a further template that already has them.
+func withTables(tb testing.TB, on, tables string, parents []triggers.Parent) *DB {
 	key := fmt.Sprintf("%s with %v on %s", tables, parents, on)
 	build := func(ctx context.Context, url string) error {
-		return onServer(ctx, url, func(conn *pgx.Conn) error { return begin(ctx, conn, tables, parents) })
+		return withConn(ctx, url, func(conn *pgx.Conn) error { return createTables(ctx, conn, tables, parents) })
 	}
-	if _, again := beginnings.LoadOrStore(key, true); again {
-		return connected(pgtest.Copy(tb, pgtest.Template(tb, key, on, build)))
+	if _, again := usedTables.LoadOrStore(key, true); again {
+		return newDB(pgtest.Copy(tb, pgtest.Template(tb, key, on, build)))
 	}
-	d := connected(pgtest.Copy(tb, on))
+	d := newDB(pgtest.Copy(tb, on))
 	d.Exec(tables)
 	d.TrackKeys(tb, parents...)
 	return d
 }
 
-func begin(ctx context.Context, conn *pgx.Conn, tables string, parents []triggers.Parent) error {
+func createTables(ctx context.Context, conn *pgx.Conn, tables string, parents []triggers.Parent) error {
 	_, err := conn.Exec(ctx, tables)
 	if err == nil {
 		err = track(ctx, conn, parents)
@@ -121,7 +125,7 @@ func Reference(tb testing.TB) *DB {
 		return installReference(ctx, url, exampleapp.Schema(),
 			withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs))
 	})
-	return connected(d)
+	return newDB(d)
 }
 
 // ReferenceIn returns a database like Reference in another encoding.
@@ -129,12 +133,12 @@ func ReferenceIn(tb testing.TB, encoding string) *DB {
 	d := pgtest.NewEncoded(tb, encoding)
 	require.NoError(tb, installReference(tb.Context(), d.URL, exampleapp.Schema(),
 		withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs)))
-	return connected(d)
+	return newDB(d)
 }
 
-// WithUsers returns a database with the given tables, which include users, and all
+// WithUsers returns a database with the given tables, which must include users, and all
 // components except those for groups and diffs. Tests with the same tables share a
-// template. The statements in later run in the copy.
+// template. The statements in later run in the copy only.
 func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	d := pgtest.FromTemplate(tb, "users: "+tables, func(ctx context.Context, url string) error {
 		return installReference(ctx, url, tables, withUsers())
@@ -142,17 +146,17 @@ func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	for _, sql := range later {
 		d.Exec(sql)
 	}
-	return connected(d)
+	return newDB(d)
 }
 
 // WithAccounts returns a database with the given tables and the component that deletes
-// their users. The statements in later run in the copy.
+// users of the configured table. The statements in later run in the copy only.
 func WithAccounts(tb testing.TB, tables string, users migrate.Users, later ...string) *DB {
 	return withConfigured(tb, tables, migrate.Database{Components: accounts(users), Users: users}, later...)
 }
 
-// WithOrganizations returns a database with the given tables and the component that deletes
-// their groups. The statements in later run in the copy.
+// WithOrganizations returns a database with the given tables and the component that
+// deletes groups of the configured table. The statements in later run in the copy only.
 func WithOrganizations(tb testing.TB, tables string, groups migrate.Groups, later ...string) *DB {
 	d := withConfigured(tb, tables, organizations(groups), later...)
 	d.Connected.Names.GroupViews = true
@@ -166,7 +170,7 @@ func organizations(groups migrate.Groups) migrate.Database {
 func withConfigured(tb testing.TB, tables string, db migrate.Database, later ...string) *DB {
 	key := fmt.Sprintf("configured: %v %v %v %s", db.Components, db.Users, db.Groups, tables)
 	d := pgtest.FromTemplate(tb, key, func(ctx context.Context, url string) error {
-		err := onServer(ctx, url, func(conn *pgx.Conn) error {
+		err := withConn(ctx, url, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, tables)
 			return err
 		})
@@ -178,10 +182,11 @@ func withConfigured(tb testing.TB, tables string, db migrate.Database, later ...
 	for _, sql := range later {
 		d.Exec(sql)
 	}
-	return connected(d)
+	return newDB(d)
 }
 
-// accounts returns the components of WithAccounts. GitLab's users need more tables.
+// accounts returns the components of WithAccounts. The component for users is included
+// only if another table than GitLab's users is configured.
 func accounts(users migrate.Users) []string {
 	if users.Table == "" {
 		return []string{migrate.LooseForeignKeys}
@@ -189,7 +194,7 @@ func accounts(users migrate.Users) []string {
 	return []string{migrate.LooseForeignKeys, migrate.GhostUsers}
 }
 
-// Migrate installs the component for users of another table.
+// Migrate installs the component for users of the configured table.
 func (d *DB) Migrate(tb testing.TB, users migrate.Users) error {
 	return migrateWith(tb.Context(), d.URL, migrate.Database{Components: []string{
 		migrate.LooseForeignKeys,
@@ -197,27 +202,27 @@ func (d *DB) Migrate(tb testing.TB, users migrate.Users) error {
 	}, Users: users})
 }
 
-// MigrateGroups installs the component for groups of another table.
+// MigrateGroups installs the component for groups of the configured table.
 func (d *DB) MigrateGroups(tb testing.TB, groups migrate.Groups) error {
 	return migrateWith(tb.Context(), d.URL, organizations(groups))
 }
 
-// WithGroups returns a database with the given tables, which include users and groups, and
-// the components for groups. Tests with the same tables share a template.
+// WithGroups returns a database with the given tables, which must include users and
+// groups, and the components for groups. Tests with the same tables share a template.
 func WithGroups(tb testing.TB, tables string) *DB {
 	d := pgtest.FromTemplate(tb, "groups: "+tables, func(ctx context.Context, url string) error {
 		return installReference(ctx, url, tables, []string{migrate.LooseForeignKeys, migrate.AdjournedGroups})
 	})
-	return connected(d)
+	return newDB(d)
 }
 
-// withUsers returns the components that need users, and further ones.
+// withUsers returns the components for users, and the given ones.
 func withUsers(more ...string) []string {
 	return append([]string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.PlaceholderUsers}, more...)
 }
 
 func installReference(ctx context.Context, url, tables string, components []string) error {
-	err := onServer(ctx, url, func(conn *pgx.Conn) error {
+	err := withConn(ctx, url, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, tables)
 		return err
 	})
@@ -227,7 +232,7 @@ func installReference(ctx context.Context, url, tables string, components []stri
 	return migrateUp(ctx, url, components)
 }
 
-func onServer(ctx context.Context, url string, do func(conn *pgx.Conn) error) error {
+func withConn(ctx context.Context, url string, do func(conn *pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
@@ -235,10 +240,10 @@ func onServer(ctx context.Context, url string, do func(conn *pgx.Conn) error) er
 	return errors.Join(do(conn), conn.Close(ctx))
 }
 
-// Onto installs the components of New on an empty database.
-func Onto(tb testing.TB, d *pgtest.Database) *DB {
+// InstallOn installs the components of New in an empty database.
+func InstallOn(tb testing.TB, d *pgtest.Database) *DB {
 	require.NoError(tb, install(tb.Context(), d.URL))
-	return connected(d)
+	return newDB(d)
 }
 
 func install(ctx context.Context, url string) error {
@@ -259,14 +264,14 @@ func migrateWith(ctx context.Context, url string, db migrate.Database) error {
 	return err
 }
 
-func connected(d *pgtest.Database) *DB {
+func newDB(d *pgtest.Database) *DB {
 	return &DB{Database: d, Connected: database.Database{
 		Name: "main", Pool: d.Pool(), Sessions: d.Pool(),
 		Names: Names(),
 	}}
 }
 
-// Track installs the tracking triggers on tables of the public schema whose key column is
+// Track installs the tracking triggers on tables of the schema public whose key column is
 // id.
 func (d *DB) Track(tb testing.TB, tables ...string) {
 	d.TrackKeys(tb, byID(tables)...)
@@ -280,7 +285,7 @@ func byID(tables []string) []triggers.Parent {
 	return parents
 }
 
-// TrackKeys installs the tracking triggers on tables with any keys.
+// TrackKeys installs the tracking triggers on tables with the given key columns.
 func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
 	conn := pgtest.Must(d.Pool().Acquire(tb.Context()))(tb)
 	defer conn.Release()
@@ -293,7 +298,7 @@ func track(ctx context.Context, conn *pgx.Conn, parents []triggers.Parent) error
 	return err
 }
 
-// Pending returns the number of tombstones.
+// Pending returns the number of pending tombstones.
 func (d *DB) Pending(tb testing.TB) int64 {
 	return pgtest.Scalar[int64](tb, d.Database,
 		"SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1")

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func TestFamilyHasAsManyChildrenAsAskedFor(t *testing.T) {
+func TestFamilyCreatesTheGivenNumberOfChildren(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)

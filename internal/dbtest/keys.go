@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Keys has the types of keys that configured tables may have, each with the text form of
-// key number n.
+// Keys maps each type that the key of a configured table may have to the format of its
+// nth value.
 //
 //nolint:gochecknoglobals // constant
 var Keys = map[string]string{
 	"bigint": "%d", "integer": "%d", "uuid": "00000000-0000-0000-0000-%012d", "text": "Zoë/%d's <&>",
 }
 
-// Key returns the text form of key number n.
+// Key returns the nth value of a key type as text.
 func Key(kind string, n int) string { return fmt.Sprintf(Keys[kind], n) }
 
 // KeySQL returns an expression for the key whose number is the expression n.

@@ -16,8 +16,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Victim represents a process that is killed. From its nth message on, sent or received,
-// each of its connections is closed without notice to the server.
+// Victim simulates a process that is killed. From its nth message on, sent or received,
+// each of its connections is closed on the client's side without a message to the server.
 type Victim struct {
 	db    *DB
 	at    int64
@@ -28,18 +28,19 @@ type Victim struct {
 	conns []*pgx.Conn
 }
 
-// KilledAnywhere does the same as KilledEvery, with step 1 if Long is set.
-func (d *DB) KilledAnywhere(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
+// KillAnywhere calls KillEvery with the given step, or with step 1 if Long is set.
+func (d *DB) KillAnywhere(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
 	if pgtest.Long {
 		step = 1
 	}
-	return d.KilledEvery(tb, step, test)
+	return d.KillEvery(tb, step, test)
 }
 
-// KilledEvery calls test with a victim that dies at its first message, then with one that
+// KillEvery calls test with a victim that dies at its first message, then with one that
 // dies step messages later, and so on until a victim survives. It returns the number of
-// victims that died. An odd step kills at sent messages and at answers in turn.
-func (d *DB) KilledEvery(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
+// victims that died. With an odd step, victims die alternately at a sent and at a
+// received message.
+func (d *DB) KillEvery(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
 	for at := int64(1); ; at += step {
 		v := &Victim{db: d, at: at}
 		test(v)
@@ -54,19 +55,19 @@ func (d *DB) KilledEvery(tb testing.TB, step int64, test func(v *Victim)) (kills
 	}
 }
 
-// KilledAt runs work until it calls die, which returns at the end of the test. The test
-// fails if work returns earlier.
-func (d *DB) KilledAt(tb testing.TB, work func(v *Victim, die func()) error) {
+// KillAt runs work until it calls die, which closes the victim's connections and returns
+// only at the end of the test. The test fails if work returns before it calls die.
+func (d *DB) KillAt(tb testing.TB, work func(v *Victim, die func()) error) {
 	v := &Victim{db: d, at: math.MaxInt64 / 2}
-	died, buried, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	died, testEnds, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { v.die(); close(died) })
 	var err error
 	go func() {
 		defer close(ended)
-		err = work(v, func() { once(); <-buried; runtime.Goexit() })
+		err = work(v, func() { once(); <-testEnds; runtime.Goexit() })
 	}()
 	tb.Cleanup(func() {
-		close(buried)
+		close(testEnds)
 		<-ended
 		for _, end := range v.close {
 			end()
@@ -98,7 +99,7 @@ func (v *Victim) Connect(tb testing.TB) *pgx.Conn {
 	return conn
 }
 
-// Connected opens a pool of the victim.
+// Connected returns the database with a pool of the victim.
 func (v *Victim) Connected(tb testing.TB) database.Database {
 	config := pgtest.Must(pgxpool.ParseConfig(v.db.URL))(tb)
 	config.ConnConfig.Tracer = v
@@ -141,12 +142,12 @@ func (v *Victim) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.Trac
 	return ctx
 }
 
-// TraceBatchQuery is called after the result of one of them was read.
+// TraceBatchQuery is called after the result of one statement of a batch was read.
 func (v *Victim) TraceBatchQuery(_ context.Context, conn *pgx.Conn, _ pgx.TraceBatchQueryData) {
 	v.step(conn)
 }
 
-// TraceBatchEnd is called after the results of all of them were read.
+// TraceBatchEnd is called after the results of all statements of a batch were read.
 func (v *Victim) TraceBatchEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
 	v.step(conn)
 }
@@ -168,11 +169,12 @@ func (d *DB) KillOnce(conn *pgx.Conn) func() {
 	return sync.OnceFunc(func() { d.Terminate("pid = $1", conn.PgConn().PID()) })
 }
 
-// gate is the advisory lock at which work stops.
+// gate is the key of the advisory lock at which sessions stop.
 const gate = 4711
 
-// Gates is SQL for a function that triggers call between a change and its COMMIT. The
-// function stops the session while the gate of that point is closed.
+// Gates is SQL that creates the function stop_at_gate. Triggers call the function between
+// a change and its COMMIT. It stops the session while the gate of the given point is
+// closed.
 const Gates = `
 CREATE TABLE closed_gate (point text);
 CREATE FUNCTION stop_at_gate(at text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' SET search_path FROM CURRENT AS $$
@@ -183,14 +185,14 @@ BEGIN
 END $$;
 `
 
-// AtGate is a condition that is true while a session is stopped at the gate.
+// AtGate is an SQL condition that is true while a session is stopped at a gate.
 const AtGate = `EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
 	WHERE datname = current_database() AND locktype = 'advisory' AND objid = 4711 AND NOT granted)`
 
-// ShutGate closes the gate of a point in a database with Gates. Calling pass opens it for
-// later sessions, also after a crash of the server. Calling release also lets the stopped
-// session continue.
-func ShutGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release func()) {
+// CloseGate closes the gate of one point in a database with Gates. Calling pass opens the
+// gate for later sessions, even after a crash of the server. Calling release also lets
+// the stopped session continue.
+func CloseGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release func()) {
 	keeper := pgtest.ConnectAs(tb, pool.Config().ConnConfig.Copy())
 	pgtest.Exec(tb, keeper, "SELECT pg_advisory_lock($1)", gate)
 	pgtest.Exec(tb, pool, "INSERT INTO closed_gate VALUES ($1)", point)
@@ -201,9 +203,10 @@ func ShutGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release fu
 	}
 }
 
-// Killed brings work to a gate, kills it there, opens the gate and lets other work finish
-// it. The function kill ends sessions, a process, or a process with its server.
-func Killed(reach func() (kill, pass func()), recovers func()) {
+// KillAtGate calls reach, which brings work to a gate, kills the work there, opens the
+// gate for later sessions and calls recovers, which must finish the work. The function
+// kill ends a session, a process, or a process and its server.
+func KillAtGate(reach func() (kill, pass func()), recovers func()) {
 	kill, pass := reach()
 	kill()
 	pass()

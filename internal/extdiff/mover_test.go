@@ -306,5 +306,5 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	b.move(t, 1)
 	require.Equal(t, [][]string{{"1"}, {"1"}}, b.Rows("SELECT project_id FROM merge_request_diff_files"))
 	pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
-	b.RequireOwnPlannerSettings(t, "merge_request_diffs", "merge_request_diff_files")
+	b.RequireDefaultPlannerSettings(t, "merge_request_diffs", "merge_request_diff_files")
 }

@@ -16,7 +16,7 @@ import (
 
 // kill runs work with an engine that is killed at a point.
 func (b *bundle) kill(t *testing.T, at extdiff.Point, work func(*extdiff.Engine) error) {
-	b.KilledAt(t, func(v *dbtest.Victim, die func()) error {
+	b.KillAt(t, func(v *dbtest.Victim, die func()) error {
 		engine := b.newEngine(t, "victim")
 		engine.DB = v.Connected(t)
 		engine.Reached = func(p extdiff.Point) {

@@ -297,7 +297,7 @@ func TestTwoOwnersAreNotQueuedInParallel(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups, "DELETE FROM members WHERE source_id <> 3")
 	tx := db.Begin(t, "SELECT sexton.delete_user(1, NULL)")
-	second := dbtest.Meanwhile(func() (pgconn.CommandTag, error) {
+	second := dbtest.InBackground(func() (pgconn.CommandTag, error) {
 		return db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(2, NULL)")
 	})
 	pgtest.Await(t, db.Pool(), "the second call to wait",

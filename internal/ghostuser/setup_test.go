@@ -108,7 +108,7 @@ func (b *bundle) run(t *testing.T) *ghostuser.Stats {
 
 // runWhile runs the engine in the background. The returned function waits for its end.
 func (b *bundle) runWhile(ctx context.Context, t *testing.T) func() *ghostuser.Stats {
-	wait := dbtest.Meanwhile(func() (*ghostuser.Stats, error) { return b.engine.Run(ctx) })
+	wait := dbtest.InBackground(func() (*ghostuser.Stats, error) { return b.engine.Run(ctx) })
 	return func() *ghostuser.Stats { return pgtest.Must(wait())(t) }
 }
 

@@ -75,7 +75,7 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	b.queue(true, 1)
 	b.queue(false, 2)
 	b.requireDone(t, b.run(t), 2)
-	b.RequireOwnPlannerSettings(t, tables...)
+	b.RequireDefaultPlannerSettings(t, tables...)
 }
 
 // A run after a kill in the middle of a tree deletes the rest, and the event counts the

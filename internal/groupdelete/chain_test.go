@@ -433,7 +433,7 @@ func TestRowOfACircleChangesBeforeItsDeletion(t *testing.T) {
 	engine.Session.Limits.LockTimeout = 500 * time.Millisecond // Another statement waits in vain before the one on the circle.
 	wait := runWhile(t, engine)
 	waits(1)
-	changed := dbtest.Meanwhile(func() (pgconn.CommandTag, error) { return second.Exec(t.Context(), change) })
+	changed := dbtest.InBackground(func() (pgconn.CommandTag, error) { return second.Exec(t.Context(), change) })
 	waits(2)
 	require.NoError(t, first.Commit(t.Context()))
 	pgtest.Must(changed())(t)

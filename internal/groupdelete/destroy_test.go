@@ -412,7 +412,7 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	}
 	b.RecordPlannerSettings(tables...)
 	b.destroy(t, groupdelete.Destroyed)
-	b.RequireOwnPlannerSettings(t, tables...)
+	b.RequireDefaultPlannerSettings(t, tables...)
 }
 
 // The project bots of groups and projects enter the queue of users who are deleted with

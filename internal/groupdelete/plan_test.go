@@ -171,7 +171,7 @@ func TestShapes(t *testing.T) {
 	for name, s := range shapes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pgtest.Since(t, newSince[name])
+			pgtest.RequireVersion(t, newSince[name])
 			b := setup(t, s.tables, s.rows)
 			engine := b.engine(t, 1)
 			engine.Sizes.Rows = 2
@@ -218,7 +218,7 @@ func TestForbidden(t *testing.T) {
 			"bookings: the row with id 8 refers to rates, and foreign key booked has no ON DELETE action",
 		},
 	}, func(t *testing.T, name string, test example) {
-		pgtest.Since(t, newSince[name])
+		pgtest.RequireVersion(t, newSince[name])
 		_, err := native(t, test.tables, test.rows)
 		require.Error(t, err, "Postgres refuses it, too")
 		b := setup(t, test.tables, test.rows)

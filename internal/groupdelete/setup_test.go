@@ -122,7 +122,7 @@ func at(step string) func(*groupdelete.Stats) bool {
 // runWhile runs an engine in the background. What it returns waits for the end, and
 // expects an outcome.
 func runWhile(t *testing.T, engine *groupdelete.Engine) func(want groupdelete.Outcome) {
-	wait := dbtest.Meanwhile(func() (*groupdelete.Stats, error) { return engine.Run(t.Context()) })
+	wait := dbtest.InBackground(func() (*groupdelete.Stats, error) { return engine.Run(t.Context()) })
 	return func(want groupdelete.Outcome) {
 		stats := pgtest.Must(wait())(t)
 		require.Equal(t, want, stats.Outcome, "%s: %v", stats.Reason, stats.Errors)

@@ -252,5 +252,5 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	s.scheduled(t, 1, 40, 10, 20)
 	s.Exec("UPDATE users SET admin = false")
 	require.EqualValues(t, 2, s.pass(t).GroupsRestored)
-	s.RequireOwnPlannerSettings(t, "groups", "group_deletion_schedules")
+	s.RequireDefaultPlannerSettings(t, "groups", "group_deletion_schedules")
 }

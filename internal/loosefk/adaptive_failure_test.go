@@ -25,7 +25,7 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	ended := b.runWhile(t.Context(), t)
 	require.NoError(t, <-locked)
 	pgtest.Await(t, b.Pool(), "all but the locked child to go", "SELECT count(*) = 1 FROM children WHERE parent_id = 1")
-	pgtest.Outlast(t, b.Database, pid, 6*target)
+	pgtest.AwaitLockWait(t, b.Database, pid, 6*target)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.EqualValues(t, 12_010, b.clean(t, ended()).DeleteCount)
 }
@@ -120,7 +120,7 @@ func TestKeptRowsAreReported(t *testing.T) {
 		},
 		"all of a heavy one": {"adaptive", "async_delete", heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
 	}, func(t *testing.T, _ string, test example) {
-		b := setup(t, parentsAndChildren+test.tables+others, dbtest.Defined(test.action, "children", "others"),
+		b := setup(t, parentsAndChildren+test.tables+others, dbtest.Definitions(test.action, "children", "others"),
 			"parents").at(test.pace)
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)
@@ -176,7 +176,7 @@ func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 		"updates":         {"", "async_nullify", loosefk.Limits{Updates: 35, Runtime: time.Minute}},
 		"over partitions": {parts, "async_delete", loosefk.Limits{Deletes: 35, Runtime: time.Minute}},
 	}, func(t *testing.T, _, pace string, test example) {
-		b := setup(t, parentsAndChildren+test.tables, dbtest.Defined(test.action, "children"), "parents").at(pace)
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").at(pace)
 		b.engine.Limits = test.limits
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)

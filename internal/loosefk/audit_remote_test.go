@@ -230,7 +230,7 @@ END $$;
 CREATE OPERATOR = (LEFTARG = slow, RIGHTARG = slow, FUNCTION = slowly);
 CREATE OPERATOR CLASS slow_ops DEFAULT FOR TYPE slow USING btree AS OPERATOR 3 =, FUNCTION 1 btrecordcmp (record, record);
 `+dbtest.Family(0, dbtest.Children{Columns: "kind slow"})+"INSERT INTO children SELECT n, n, ('(' || n || ')')::slow FROM generate_series(0, 3) AS n;",
-		dbtest.Defined("async_delete, conditions: [{column: kind, value: (1)}]", "children"), "parents")
+		dbtest.Definitions("async_delete, conditions: [{column: kind, value: (1)}]", "children"), "parents")
 	auditor := b.auditor(1000, true)
 	auditor.Bounds.StatementTimeout = time.Second
 	report := b.auditFirst(t, auditor)

@@ -313,7 +313,7 @@ func TestRepairChecksAgain(t *testing.T) {
 	// This session holds the lock of audits that repair.
 	holder := b.Begin(t, "SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
 	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
-	wait := dbtest.Meanwhile(func() (orphans.Report, error) {
+	wait := dbtest.InBackground(func() (orphans.Report, error) {
 		return auditor.Audit(t.Context(), parent,
 			parent.References[0])
 	})
@@ -366,10 +366,10 @@ func TestTriggersSeeNoPlannerSettingsOfCommands(t *testing.T) {
 	b := orphaned(t, "id <= 5")
 	b.RecordPlannerSettings("loose_foreign_keys_deleted_records")
 	b.audit(t, b.auditor(2, true))
-	b.RequireOwnPlannerSettings(t, "loose_foreign_keys_deleted_records")
-	b.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 3; TRUNCATE strangers.settings")
+	b.RequireDefaultPlannerSettings(t, "loose_foreign_keys_deleted_records")
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 3; TRUNCATE recorder.settings")
 	require.Positive(t, retry(t, tombstonesOf(b.DB), 0).Retried)
-	b.RequireOwnPlannerSettings(t, "loose_foreign_keys_deleted_records")
+	b.RequireDefaultPlannerSettings(t, "loose_foreign_keys_deleted_records")
 }
 
 // listening returns a function that counts the notifications since its last call.

@@ -121,7 +121,7 @@ func TestThousandsOfTombstonesInOneRun(t *testing.T) {
 // parents themselves.
 func TestMerge(t *testing.T) {
 	t.Parallel()
-	pgtest.Since(t, 15)
+	pgtest.RequireVersion(t, 15)
 	b := setup(t, `
 CREATE TABLE parents (id bigint PRIMARY KEY, n bigint);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) PARTITION BY RANGE (id);
@@ -154,7 +154,7 @@ leaves: [{table: children, column: child_id, on_delete: async_delete}]`, "parent
 // and triggers see NULL.
 func TestVirtualColumns(t *testing.T) {
 	t.Parallel()
-	pgtest.Since(t, 18)
+	pgtest.RequireVersion(t, 18)
 	b := setup(t, `
 CREATE TABLE parents (id bigint PRIMARY KEY, twice bigint GENERATED ALWAYS AS (id * 2) VIRTUAL);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint GENERATED ALWAYS AS (id / 10) VIRTUAL);
@@ -170,7 +170,7 @@ INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents"
 	found := problems.Only(problem.Error)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0].String(), "column twice of parent parents is not unique")
-	_, problems = resolve(t, b.Pool(), dbtest.Defined("async_nullify", "children"))
+	_, problems = resolve(t, b.Pool(), dbtest.Definitions("async_nullify", "children"))
 	require.Contains(t, problems.Only(problem.Error)[0].String(),
 		"children.parent_id is a generated column and cannot be set")
 }
@@ -178,7 +178,7 @@ INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents"
 // A period is a part of the key. Only the children with exactly this period are deleted.
 func TestPeriodsAsKeys(t *testing.T) {
 	t.Parallel()
-	pgtest.Since(t, 18)
+	pgtest.RequireVersion(t, 18)
 	b := composites(t, `
 CREATE TABLE parents (a int4range, b daterange, PRIMARY KEY (a, b WITHOUT OVERLAPS));
 CREATE TABLE children (id bigint PRIMARY KEY, a int4range, b daterange);

@@ -26,7 +26,7 @@ func TestChildMovedWhileWaitedForStays(t *testing.T) {
 		"nullify":         {"async_nullify", "parent_id = 2", "2"},
 		"delete, changed": {"async_delete", "note = 'changed'", ""},
 	}, func(t *testing.T, _ string, test example) {
-		b := setup(t, parentsAndChildren, dbtest.Defined(test.action, "children"), "parents")
+		b := setup(t, parentsAndChildren, dbtest.Definitions(test.action, "children"), "parents")
 		b.Exec("DELETE FROM parents WHERE id = 1")
 		tx := b.Begin(t, "UPDATE children SET "+test.change+" WHERE id = 15")
 		ended := b.runWhile(t.Context(), t)
@@ -112,7 +112,7 @@ func TestFailingTombstonesAreDeferredLongerEachTime(t *testing.T) {
 // If a child table is dropped during a run, its tombstones are kept.
 func TestDroppedChildTable(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+others, dbtest.Defined("async_delete", "others", "children"), "parents")
+	b := setup(t, parentsAndChildren+others, dbtest.Definitions("async_delete", "others", "children"), "parents")
 	b.Exec("DELETE FROM parents WHERE id <= 2")
 	b.Exec("DROP TABLE others")
 	stats := b.run(t)
@@ -152,7 +152,7 @@ func TestATriggerReadsATableWithPolicies(t *testing.T) {
 			ALTER TABLE others ENABLE ROW LEVEL SECURITY;
 			CREATE POLICY few ON others USING (id > 1000);`+
 			dbtest.OnRow("DELETE", "children", "true", "INSERT INTO seen SELECT old.id, tenant FROM settings;"),
-			dbtest.Defined("async_delete", "children", "others"), "parents").at(pace)
+			dbtest.Definitions("async_delete", "children", "others"), "parents").at(pace)
 		role := b.asRole(t)
 		b.Exec("INSERT INTO settings VALUES ('" + strings.Trim(role, `"`) +
 			"'), ('another'); DELETE FROM parents WHERE id <= 2")
@@ -225,7 +225,7 @@ func TestTimingOutTableIsHeld(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, parentsAndChildren+others+dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep(600);"),
-			dbtest.Defined("async_delete", "children", "others"), "parents").at(pace)
+			dbtest.Definitions("async_delete", "children", "others"), "parents").at(pace)
 		b.engine.Session.Limits.StatementTimeout = 500 * time.Millisecond
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)

@@ -86,7 +86,7 @@ func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 			"async_delete",
 		},
 	}, func(t *testing.T, name, pace string, test example) {
-		b := setup(t, parentsAndChildren+test.tables, dbtest.Defined(test.action, "children"), "parents").at(pace)
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").at(pace)
 		const living = "SELECT count(*), sum(id) FROM children WHERE parent_id > 3"
 		before := b.Rows(living)
 		b.Exec("DELETE FROM parents; INSERT INTO parents SELECT generate_series(4, 10)")
@@ -114,7 +114,7 @@ func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
 		"nullify":   {"", "async_nullify"},
 		"in pieces": {heavy(12_000) + overload, "async_delete"},
 	}, func(t *testing.T, _, pace string, test example) {
-		b := setup(t, parentsAndChildren+test.tables, dbtest.Defined(test.action, "children"), "parents").at(pace)
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").at(pace)
 		b.Exec("DELETE FROM parents WHERE id <= 2")
 		writer := b.begun(t)
 		writer.exec("INSERT INTO parents VALUES (1); UPDATE children SET note = 'claimed' WHERE parent_id = 1 AND id < 20")

@@ -41,7 +41,7 @@ const timedOut = "PERFORM pg_sleep(0.1); RAISE EXCEPTION 'canceling statement du
 func TestAllObstaclesTogether(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+everyObstacle,
-		withNeighbours+dbtest.Defined("async_delete", "bare", "above", "claimed", "locked", "stuck"),
+		withNeighbours+dbtest.Definitions("async_delete", "bare", "above", "claimed", "locked", "stuck"),
 		"parents", "neighbours")
 	b.engine.Adaptive.Target = 5 * time.Millisecond
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
@@ -135,7 +135,7 @@ func TestLockedTombstonesDoNotDelayLaterOnes(t *testing.T) {
 		"rows":  {"SELECT FROM children WHERE parent_id <= 800 FOR UPDATE", 800},
 	}, func(t *testing.T, _ string, test example) {
 		b := setupAdaptive(t, dbtest.Family(1200, dbtest.Children{Each: 1})+others,
-			dbtest.Defined("async_delete", "children", "others"), "parents")
+			dbtest.Definitions("async_delete", "children", "others"), "parents")
 		b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 		b.Exec(innocent + "DELETE FROM parents")
 		tx := b.Begin(t, test.lock)

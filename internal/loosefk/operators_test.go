@@ -134,7 +134,7 @@ func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 			CREATE TABLE children_2 PARTITION OF children_low FOR VALUES IN (2);
 			CREATE TABLE children_rest PARTITION OF children_low DEFAULT;
 			CREATE INDEX ON children (parent_id);
-			INSERT INTO children SELECT n, n % 2 + 1 FROM generate_series(0, 19) AS n;`, dbtest.Defined(test.action, "children"), "parents").at(pace)
+			INSERT INTO children SELECT n, n % 2 + 1 FROM generate_series(0, 19) AS n;`, dbtest.Definitions(test.action, "children"), "parents").at(pace)
 		b.Exec("DELETE FROM parents WHERE id = 1")
 		b.drained(t)
 		require.EqualValues(t, 10, b.count(t, "children_rest"))
@@ -142,7 +142,7 @@ func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 }
 
 var (
-	toAandB = dbtest.Defined("async_delete", "a", "b")
+	toAandB = dbtest.Definitions("async_delete", "a", "b")
 	aAndB   = dbtest.Family(2, dbtest.Children{Table: "a"}, dbtest.Children{Table: "b"}) + `
 INSERT INTO a SELECT n, 1 FROM generate_series(1, 10) AS n;
 INSERT INTO b SELECT n, 1 FROM generate_series(1, 20) AS n;`

@@ -295,7 +295,7 @@ func TestPlanOfChangesFollowsNoKeys(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
 	db.Exec("CREATE TABLE notes (child_id bigint REFERENCES children ON DELETE CASCADE)")
-	require.Empty(t, creates(planOn(t, db, dbtest.Defined("async_nullify", "children"), planLimits())),
+	require.Empty(t, creates(planOn(t, db, dbtest.Definitions("async_nullify", "children"), planLimits())),
 		"rows that stay take nothing with them")
 	require.Len(t, creates(planOn(t, db, deleteChildren, planLimits())), 1)
 }
@@ -319,9 +319,9 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 		`CREATE INDEX CONCURRENTLY ON "public"."tags" ("child_id", "part");`,
 	}
 	require.ElementsMatch(t, wanted, creates(planOn(t, db, deleteChildren, planLimits())))
-	require.ElementsMatch(t, wanted, creates(planOn(t, db, dbtest.Defined("async_delete", "children_2"), planLimits())),
+	require.ElementsMatch(t, wanted, creates(planOn(t, db, dbtest.Definitions("async_delete", "children_2"), planLimits())),
 		"what refers to the whole refers to the partition")
-	require.Equal(t, wanted[:1], creates(planOn(t, db, dbtest.Defined("async_delete", "children_1"), planLimits())))
+	require.Equal(t, wanted[:1], creates(planOn(t, db, dbtest.Definitions("async_delete", "children_1"), planLimits())))
 }
 
 // twoSites has builds of parents in ci, traces of builds in main, and steps of builds in
@@ -392,7 +392,7 @@ func TestPlanReadsTheChildrensDatabase(t *testing.T) {
 // seen from the parent's.
 func TestPlanFollowsOnAcrossDatabases(t *testing.T) {
 	t.Parallel()
-	_, _, sites := twoSites(t, dbtest.Defined("async_delete", "builds")+
+	_, _, sites := twoSites(t, dbtest.Definitions("async_delete", "builds")+
 		"logs: [{table: steps, column: step_id, on_delete: async_delete}]")
 	runs := pgtest.Must(plan.Plan(t.Context(), sites, planLimits()))(t)
 	require.Equal(t, []plan.Named{{

@@ -154,7 +154,7 @@ func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	db := with(t, dbtest.Family(10, dbtest.Children{Table: "small", Each: 1, Bare: true},
 		dbtest.Children{Table: "big", Columns: "other bigint", Bare: true})+
 		"INSERT INTO big SELECT n, n, n FROM generate_series(1, 5000) AS n")
-	yaml := dbtest.Defined("async_delete", "big", "small")
+	yaml := dbtest.Definitions("async_delete", "big", "small")
 	run := planOn(t, db, yaml, planLimits())
 	big, small := run.Definitions[0], run.Definitions[1]
 	require.Greater(t, big.Access.Pages, int64(8))
@@ -218,7 +218,7 @@ func TestPlanContinuesAfterAnUnreadableTable(t *testing.T) {
 	config.MaxConns = 1 // nothing is left behind on the connection
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
-	parents := parentsOf(t, pool, dbtest.Defined("async_delete", "children", "hidden"))
+	parents := parentsOf(t, pool, dbtest.Definitions("async_delete", "children", "hidden"))
 	for range 2 {
 		run := pgtest.Must(planMain(t.Context(), pool, parents, planLimits()))(t)
 		require.EqualValues(t, 10, run.Definitions[0].Rows)
@@ -267,7 +267,7 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
-	parents := parentsOf(t, pool, dbtest.Defined("async_delete, cleaner_class: "+definitions.ArtifactsCleaner,
+	parents := parentsOf(t, pool, dbtest.Definitions("async_delete, cleaner_class: "+definitions.ArtifactsCleaner,
 		"children"))
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id <= 2")

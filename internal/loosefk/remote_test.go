@@ -23,7 +23,7 @@ func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
 		CREATE TABLE builds (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE INDEX ON builds (parent_id);
 		INSERT INTO builds SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`)
-	bindTwoTo(t, b, ci, dbtest.Defined("async_delete", "children", "builds"))
+	bindTwoTo(t, b, ci, dbtest.Definitions("async_delete", "children", "builds"))
 	return b, ci
 }
 

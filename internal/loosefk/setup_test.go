@@ -158,7 +158,7 @@ func (b bundle) clean(t *testing.T, stats *loosefk.Stats) *loosefk.Stats {
 
 // runWhile runs the engine in the background. The returned function waits for its end.
 func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stats {
-	wait := dbtest.Meanwhile(func() (*loosefk.Stats, error) { return b.engine.Run(ctx) })
+	wait := dbtest.InBackground(func() (*loosefk.Stats, error) { return b.engine.Run(ctx) })
 	return func() *loosefk.Stats { return pgtest.Must(wait())(t) }
 }
 

@@ -59,6 +59,6 @@ others:
 		b.RecordPlannerSettings("children", "others", "loose_foreign_keys_deleted_records")
 		b.Exec("DELETE FROM parents")
 		b.drained(t)
-		b.RequireOwnPlannerSettings(t, "children", "others", "loose_foreign_keys_deleted_records")
+		b.RequireDefaultPlannerSettings(t, "children", "others", "loose_foreign_keys_deleted_records")
 	})
 }

@@ -230,7 +230,7 @@ func TestUpOutlastsTheStatementTimeoutOfTheDatabase(t *testing.T) {
 		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
 		ended <- err
 	}()
-	pgtest.Outlast(t, d, blocker.Conn().PgConn().PID(), 2*timeout)
+	pgtest.AwaitLockWait(t, d, blocker.Conn().PgConn().PID(), 2*timeout)
 	require.NoError(t, blocker.Rollback(t.Context()))
 	require.NoError(t, <-ended)
 }

@@ -139,7 +139,7 @@ const insertTombstones = `INSERT INTO loose_foreign_keys_deleted_records (primar
 func TestGaugesOfWhatIsKept(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")
-	db := dbtest.Keeping(t, "CREATE TABLE projects (id bigint PRIMARY KEY)", "projects")
+	db := dbtest.TrackedWithUndo(t, "CREATE TABLE projects (id bigint PRIMARY KEY)", "projects")
 	s.all.Databases[0].Pool, s.all.Databases[0].Direct = db.Pool(), pgtest.Must(pgx.ParseConfig(db.URL))(t)
 	s.all.Config.LooseForeignKeys.Undo.Keep = 72 * time.Hour
 	empty := s.read(t)

@@ -22,7 +22,7 @@ import (
 // rows that are left.
 func TestUndoFromThePage(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Keeping(t,
+	db := dbtest.TrackedWithUndo(t,
 		"CREATE TABLE projects (id bigint PRIMARY KEY); CREATE TABLE issues (id bigint, project_id bigint)", "projects")
 	c := &config.Config{Jobs: config.Jobs{Database: "main", Silence: heartbeat.DefaultSilence}}
 	c.Databases = []config.Database{{Name: "main", Schema: "public"}}

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// poolSize leaves room for tests that run several workers on one pool.
+	// poolSize is the most connections of a test's pool. Some tests run several workers
+	// on one pool.
 	poolSize = 20
-	// poolCloseTimeout is how long the end of a test waits for connections that it never
-	// gave back.
+	// poolCloseTimeout limits how long the end of a test waits for connections that the
+	// test did not release.
 	poolCloseTimeout = 10 * time.Second
 )
 
-// Database is the database of one test. It is dropped when the test ends, together with
-// the roles that CreateRole made.
+// Database is the database of one test. The end of the test drops the database and the
+// roles that CreateRole created.
 type Database struct {
 	// Name is unique on the server.
 	Name string
@@ -34,8 +35,8 @@ type Database struct {
 	passwords map[string]string // by role
 }
 
-// New returns a fresh, empty database in the encoding UTF8. It takes about 30 ms;
-// FromTemplate spares tests the same set-up.
+// New returns a new, empty database with the encoding UTF8. It takes about 30 ms.
+// FromTemplate avoids repeating the same setup in each test.
 func New(tb testing.TB) *Database {
 	return shared.create(tb, "template0")
 }
@@ -46,8 +47,7 @@ func NewEncoded(tb testing.TB, encoding string) *Database {
 	return shared.createAs(tb, "template0", "ENCODING '"+encoding+"' LOCALE 'C'")
 }
 
-// create makes a database as a copy of another one and has it dropped at the end of the
-// test.
+// create copies a database. The end of the test drops the copy.
 func (p *process) create(tb testing.TB, from string) *Database {
 	return p.createAs(tb, from, "ENCODING 'UTF8'")
 }
@@ -63,7 +63,8 @@ func (p *process) createAs(tb testing.TB, from, options string) *Database {
 func (d *Database) drop(p *process) {
 	statements := []string{dropStatement(d.Name)}
 	for role := range d.passwords {
-		// After the database, in which the role may own things and hold privileges.
+		// The role may own objects and hold privileges in the database, so that it can be dropped
+		// only after the database.
 		statements = append(statements, "DROP ROLE "+pgx.Identifier{role}.Sanitize())
 	}
 	if err := p.adminExec(statements...); err != nil {
@@ -92,38 +93,38 @@ func (d *Database) Pool() *pgxpool.Pool {
 		}()
 		timer := time.NewTimer(poolCloseTimeout)
 		defer timer.Stop()
-		// Close waits for connections in use, for ever if the test failed while it held
-		// one.
+		// Close waits for all connections in use. If the test failed before it released
+		// one, Close would wait forever.
 		select {
 		case <-closed:
 		case <-timer.C:
-			d.tb.Errorf("the test never gave back %d connections of its pool", pool.Stat().AcquiredConns())
+			d.tb.Errorf("the test did not release %d connections of its pool", pool.Stat().AcquiredConns())
 		}
 	})
 	return pool
 }
 
-// Exec runs SQL and fails the test on an error. Without arguments the text may hold
-// several statements.
+// Exec runs SQL and fails the test on an error. Without arguments, sql may hold several
+// statements.
 func (d *Database) Exec(sql string, args ...any) {
 	d.tb.Helper()
 	_, err := d.Pool().Exec(contextOf(d.tb), sql, args...)
 	require.NoError(d.tb, err, "exec: %s", sql)
 }
 
-// Terminate ends the database's other sessions that meet a condition on pg_stat_activity.
-// It returns how many there were, after their end.
+// Terminate ends the other sessions of the database that meet a condition on
+// pg_stat_activity. It waits until they have ended and returns their number.
 func (d *Database) Terminate(condition string, args ...any) int {
 	d.tb.Helper()
 	return len(d.Rows("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "+
 		"WHERE datname = current_database() AND pid <> pg_backend_pid() AND "+condition, args...))
 }
 
-// Rows runs a query and returns all values as Postgres writes them in text, NULL as
-// "NULL". The result is never nil.
+// Rows runs a query and returns all values in Postgres's text format, NULL as "NULL". The
+// result is never nil.
 func (d *Database) Rows(sql string, args ...any) [][]string {
 	d.tb.Helper()
-	// One format code stands for all columns.
+	// A single format code applies to all columns.
 	options := []any{pgx.QueryResultFormats{pgx.TextFormatCode}}
 	rows, err := d.Pool().Query(contextOf(d.tb), sql, append(options, args...)...)
 	require.NoError(d.tb, err, "query: %s", sql)
@@ -142,8 +143,8 @@ func (d *Database) Rows(sql string, args ...any) [][]string {
 	return result
 }
 
-// LogLockTimeouts logs the lock_timeout of each DDL command on tables, indexes and
-// triggers from now on in public.lock_timeouts (command, value).
+// LogLockTimeouts installs an event trigger that records the lock_timeout of each later
+// DDL command on tables, indexes and triggers in the table public.lock_timeouts.
 func (d *Database) LogLockTimeouts() {
 	d.tb.Helper()
 	d.Exec(`CREATE TABLE public.lock_timeouts (command text, value text);
@@ -155,7 +156,7 @@ func (d *Database) LogLockTimeouts() {
 			EXECUTE FUNCTION public.log_lock_timeout()`)
 }
 
-// Query runs a query. Scalar and Await call it.
+// Query runs a query. It makes Database a Querier.
 func (d *Database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	return d.Pool().Query(ctx, sql, args...)
 }
@@ -169,17 +170,17 @@ func Version(tb testing.TB) int {
 	return major
 }
 
-// Since skips a test of a feature that Postgres has since a major version if the server is
-// older.
-func Since(tb testing.TB, major int) {
+// RequireVersion skips the test if the major version of the server is older than the
+// given one.
+func RequireVersion(tb testing.TB, major int) {
 	tb.Helper()
 	if got := Version(tb); got < major {
-		tb.Skipf("Postgres %d has it, and this is %d", major, got)
+		tb.Skipf("the test needs Postgres %d, and the server has version %d", major, got)
 	}
 }
 
-// CreateRole creates a role that may log in and nothing more, and returns its name. It is
-// dropped with the database.
+// CreateRole creates a role with LOGIN and no other privilege, and returns its name. The
+// end of the test drops the role.
 func (d *Database) CreateRole() string {
 	d.tb.Helper()
 	role, password := uniqueName("sexton_role"), uniqueName("secret")
@@ -190,8 +191,8 @@ func (d *Database) CreateRole() string {
 	return role
 }
 
-// AsRole returns the URL of the database for another role. For one from CreateRole it has
-// the password.
+// AsRole returns the database's URL with the given role as user. For a role of CreateRole
+// it includes the password.
 func (d *Database) AsRole(role string) string {
 	d.tb.Helper()
 	u := Must(url.Parse(d.URL))(d.tb)
@@ -204,8 +205,8 @@ func (d *Database) AsRole(role string) string {
 	return u.String()
 }
 
-// contextOf returns the test's context. While clean-up functions run, that context is
-// cancelled and contextOf returns a new one.
+// contextOf returns the test's context. While cleanup functions run, that context is
+// canceled, and contextOf returns a background context instead.
 func contextOf(tb testing.TB) context.Context {
 	if ctx := tb.Context(); ctx.Err() == nil {
 		return ctx

@@ -1,19 +1,19 @@
-// Package pgtest gives tests databases of their own on a real Postgres. Its entry points
-// are Main and New.
+// Package pgtest creates a database for each test on a real Postgres server. Its entry
+// points are Main and New.
 //
-// A package that uses it hands its TestMain to Main:
+// A package that uses pgtest calls Main in its TestMain:
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
 //	New, FromTemplate ─► Database      on the shared server, dropped when the test ends
-//	Server, Standby ───► devpg.Server  of one test alone, which may kill it
+//	Server, Standby ───► devpg.Server  of one test only, which may kill the server
 //
-// The server is the one that TEST_DATABASE_URL names (a postgres:// URL of a superuser),
-// else a private one, which the first test that asks starts. On Linux all test processes
-// of one go command share it, and the templates on it: it ends with that command.
-// Elsewhere, and under a debugger, each process has its own. SEXTON_PG_BIN chooses its
-// binaries.
+// TEST_DATABASE_URL names the shared server (a postgres:// URL of a superuser). If it is not
+// set, the first test that needs a database starts a private server. On Linux all test
+// processes of one go command share that server and its templates, and it stops when the go
+// command ends. On other systems, and under a debugger, each process starts its own server.
+// SEXTON_PG_BIN selects the server's binaries.
 //
-// Its one invariant: no test sees the data of another test. Without a server tests fail and
-// never skip.
+// Invariant: no test sees the data of another test. If no server can be started, tests fail;
+// they are never skipped.
 package pgtest

@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// Join is a test process that asks for the server of its run and ends.
+// Join prints the address of the server that this run's test processes share, and returns
+// the exit code.
 func Join() int {
 	address, err := joinRun()
 	fmt.Fprintln(os.Stdout, address, err)

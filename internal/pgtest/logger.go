@@ -10,16 +10,16 @@ import (
 	"testing"
 )
 
-// Logger returns a logger of all levels into the test's output, which shows only for
-// failed tests and with -v.
+// Logger returns a logger that writes all levels to the test's output. The testing
+// package prints that output for failed tests and with -v.
 func Logger(tb testing.TB) *slog.Logger {
 	w := &testWriter{out: tb.Output()}
 	tb.Cleanup(w.close)
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// testWriter drops output after the end of the test, on which the testing package would
-// panic.
+// testWriter writes to the test's output and discards everything after the end of the
+// test, because the testing package panics on late output.
 type testWriter struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -37,7 +37,8 @@ func (w *testWriter) close() {
 	w.out = io.Discard
 }
 
-// Journal keeps log lines. It may be read while lines are written. The zero value is empty.
+// Journal collects log lines. It is safe for concurrent use. The zero value is an empty
+// Journal.
 type Journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -55,7 +56,7 @@ func (j *Journal) String() string {
 	return j.text.String()
 }
 
-// Take empties the journal and returns what was in it.
+// Take empties the journal and returns its former content.
 func (j *Journal) Take() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -63,19 +64,19 @@ func (j *Journal) Take() string {
 	return j.text.String()
 }
 
-// Logger logs lines of all levels to the journal.
+// Logger returns a logger that writes all levels to the journal.
 func (j *Journal) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 var messageOf = regexp.MustCompile(`(?m)^time=\S+ level=\S+ msg=("(?:[^"\\]|\\.)*"|\S+)`)
 
-// Messages returns the messages of the lines that Logger wrote.
+// Messages returns the messages of the lines that Logger's handler wrote.
 func (j *Journal) Messages() (messages []string) {
 	for _, found := range messageOf.FindAllStringSubmatch(j.String(), -1) {
 		text, err := strconv.Unquote(found[1])
 		if err != nil {
-			text = found[1] // It needed no quotes.
+			text = found[1] // The handler quotes only messages that need it.
 		}
 		messages = append(messages, text)
 	}

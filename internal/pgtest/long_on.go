@@ -2,6 +2,6 @@
 
 package pgtest
 
-// Long reports that tests also run the cases that differ little from others: the build tag
-// long, see .ci/run.
+// Long reports whether tests also run the cases that differ little from others. The build
+// tag long sets it; .ci/run uses that tag.
 const Long = true

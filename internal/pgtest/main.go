@@ -22,41 +22,41 @@ import (
 	"sexton/internal/devpg"
 )
 
-// startTimeout bounds everything that the harness itself does in a database.
+// startTimeout limits the start of the server and each administrative connection of this
+// package.
 const startTimeout = 2 * time.Minute
 
-// leakTimeout limits the time that goroutines of ended tests have to end.
+// leakTimeout limits how long Main waits for goroutines of finished tests to end.
 const leakTimeout = 10 * time.Second
 
-// gcPercent lets the heap of a test process grow. With Go's default of 100 the process spent
-// a fifth of its time on collecting a few megabytes.
+// gcPercent is the GOGC value of test processes. With Go's default of 100 a test process
+// spent a fifth of its time on collecting a few megabytes.
 const gcPercent = 400
 
-// shared is the server of this test process. The testing package has no way to hand a
-// value from TestMain to the tests, so it has to be a variable; nothing but this package
-// sees it.
+// shared is the server of this test process. It is a package variable because the testing
+// package cannot pass values from TestMain to tests.
 var shared process
 
-// process is the one server of a test process and the templates on it.
+// process holds the server that a test process uses, and the templates on it.
 type process struct {
 	mu        sync.Mutex
 	inMain    bool
 	external  string // TEST_DATABASE_URL
 	started   bool
 	err       error
-	server    *devpg.Server // nil if it is not this process's own
-	ofRun     bool          // the server and the templates belong to all processes of the run
+	server    *devpg.Server // nil if another process started the server
+	ofRun     bool          // all test processes of the run share the server and the templates
 	base      *url.URL
 	templates map[string]*template
-	// idle are connections to postgres that the next test takes: a new one costs the
-	// server as much as the copy of a database. Of a server that a test may end, none are
-	// kept.
+	// idle holds open connections to the database postgres for reuse: a new connection
+	// costs the server as much as copying a database. keep is false for a server that a
+	// test may stop; its connections are not reused.
 	keep bool
 	idle []*pgx.Conn
 }
 
-// Main runs the tests, stops the server that they used, looks for leaked goroutines and
-// exits the process.
+// Main runs the tests, stops the server that they used, reports leaked goroutines as a
+// failure, and exits the process.
 func Main(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -70,30 +70,31 @@ func run(m *testing.M) int {
 		return 0
 	}
 	useMemory()
-	overlap()
+	setParallel()
 	shared.keep = true
 	debug.SetGCPercent(gcPercent)
-	shared.enter(os.Getenv("TEST_DATABASE_URL"))
+	shared.enterMain(os.Getenv("TEST_DATABASE_URL"))
 	code := m.Run()
 	if err := shared.close(); err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest: "+err.Error())
 		code = max(code, 1)
 	}
 	if code != 0 {
-		// A failed test may well leave goroutines, and they would hide its message.
+		// A failed test may leave goroutines running. Reporting them would hide the
+		// failure.
 		return code
 	}
-	if err := leaked(); err != nil {
-		fmt.Fprintln(os.Stderr, "pgtest: goroutines left behind after the tests: "+err.Error())
+	if err := findLeaks(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest: goroutines of tests are still running: "+err.Error())
 		return 1
 	}
 	return 0
 }
 
-// leaked returns an error if goroutines of ended tests are running. On a busy machine a
-// goroutine that cancels a statement at the end of a test may need longer than the half
-// second that goleak waits.
-func leaked() (err error) {
+// findLeaks returns an error if goroutines of finished tests are still running. It
+// repeats the check because on a busy machine a goroutine that cancels a statement at the
+// end of a test may need longer than the half second for which goleak waits.
+func findLeaks() (err error) {
 	for began := time.Now(); time.Since(began) < leakTimeout; {
 		if err = goleak.Find(); err == nil {
 			return nil
@@ -102,24 +103,25 @@ func leaked() (err error) {
 	return err
 }
 
-// overlap runs twice as many tests in parallel as there are processors, unless a flag gives
-// a number. Tests wait for the server, locks and timeouts half of their time.
-func overlap() {
+// setParallel makes the testing package run twice as many tests in parallel as there are
+// processors, unless -parallel is given. Tests spend half of their time waiting for the
+// server, locks and timeouts.
+func setParallel() {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // Only a wrong name is an error.
+		_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // Set fails only for unknown names.
 	}
 }
 
-func (p *process) enter(external string) {
+func (p *process) enterMain(external string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inMain, p.external = true, external
 }
 
-// url returns the URL of a database on the server, which the first call starts.
+// url returns the URL of a database on the server. The first call starts the server.
 func (p *process) url(database string) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,14 +150,15 @@ func (p *process) start() error {
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return errors.New("TEST_DATABASE_URL is no URL of the form postgres://user:password@host:port/database")
+		return errors.New("TEST_DATABASE_URL must have the form postgres://user:password@host:port/database")
 	}
 	p.base = u
 	return nil
 }
 
-// startOwn returns the URL of the run's server or, where there is no run, of one of this
-// process.
+// startOwn returns the URL of the server that all test processes of the go command share.
+// If this process was not started by a go command, it starts a server for this process
+// only.
 func (p *process) startOwn() (string, error) {
 	address, err := joinRun()
 	if err != nil || address != "" {
@@ -170,7 +173,8 @@ func (p *process) startOwn() (string, error) {
 	return p.server.URL("postgres"), nil
 }
 
-// close removes the templates of a server that lives on, or stops the private one.
+// close drops the templates on an external server, or stops the server of this process.
+// It leaves the run's shared server to its keeper.
 func (p *process) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +200,8 @@ func (p *process) close() error {
 	return errors.Join(errs...)
 }
 
-// adminExec runs statements outside the test's database, such as CREATE and DROP DATABASE.
+// adminExec runs statements in the database postgres, such as CREATE DATABASE and DROP
+// DATABASE.
 func (p *process) adminExec(statements ...string) error {
 	return p.admin(func(ctx context.Context, conn *pgx.Conn) error {
 		for _, statement := range statements {
@@ -208,7 +213,7 @@ func (p *process) adminExec(statements ...string) error {
 	})
 }
 
-// admin calls f with a connection to postgres that is idle, or a new one.
+// admin calls f with a connection to the database postgres, which may be a reused one.
 func (p *process) admin(f func(ctx context.Context, conn *pgx.Conn) error) error {
 	address, err := p.url("postgres")
 	if err != nil {
@@ -241,7 +246,7 @@ func (p *process) admin(f func(ctx context.Context, conn *pgx.Conn) error) error
 	return err
 }
 
-// administer calls f with a connection of its own.
+// administer calls f with a new connection and closes it afterwards.
 func administer(url string, f func(ctx context.Context, conn *pgx.Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -253,8 +258,8 @@ func administer(url string, f func(ctx context.Context, conn *pgx.Conn) error) (
 	return f(ctx, conn)
 }
 
-// createDatabase copies a database file by file, as Postgres 14 always does. From 15 on
-// it otherwise reads and logs every block, which takes twice as long.
+// createDatabase copies a database file by file, which is the only method of Postgres 14.
+// The default of later versions reads and logs every block and takes twice as long.
 func (p *process) createDatabase(name, from, options string) error {
 	statement := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE " + pgx.Identifier{from}.Sanitize() +
 		" " + options
@@ -273,8 +278,8 @@ func dropStatement(database string) string {
 	return "DROP DATABASE IF EXISTS " + pgx.Identifier{database}.Sanitize() + " WITH (FORCE)"
 }
 
-// uniqueName returns a name that no other test process uses, even on a server that many
-// machines share.
+// uniqueName returns the prefix with a random suffix, so that test processes of several
+// machines can share a server.
 func uniqueName(prefix string) string {
 	return prefix + "_" + strings.ToLower(rand.Text())
 }

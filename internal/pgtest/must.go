@@ -23,7 +23,7 @@ func Must[T any](value T, err error) func(tb require.TestingT) T {
 	}
 }
 
-// Must2 does the same for two values.
+// Must2 returns the two values of a call that must succeed.
 func Must2[T, U any](one T, two U, err error) func(tb require.TestingT) (T, U) {
 	return func(tb require.TestingT) (T, U) { return Must(one, err)(tb), two }
 }
@@ -35,7 +35,7 @@ func Each[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name 
 	}
 }
 
-// Few returns the named cases of a table or, if Long is set, all of them.
+// Few returns the named cases of a table, or all cases if Long is set.
 func Few[T any](tb testing.TB, cases map[string]T, names ...string) map[string]T {
 	tb.Helper()
 	if Long {
@@ -49,7 +49,7 @@ func Few[T any](tb testing.TB, cases map[string]T, names ...string) map[string]T
 	return few
 }
 
-// Querier is a connection, a transaction, a pool or a Database.
+// Querier runs queries: a connection, a transaction, a pool or a Database.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
@@ -78,24 +78,25 @@ func scalar[T any](ctx context.Context, on Querier, sql string, args ...any) (va
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 }
 
-// Await waits until a query returns true.
+// Await waits until a query returns true. The text what names the condition in failure
+// messages.
 func Await(tb testing.TB, on Querier, what, sql string, args ...any) {
 	WaitFor(tb, what, func(ctx context.Context) (bool, error) { return scalar[bool](ctx, on, sql, args...) })
 }
 
-// Connect returns a session that ends with the test.
+// Connect opens a connection. The end of the test closes it.
 func Connect(tb testing.TB, url string) *pgx.Conn {
 	return ConnectAs(tb, Must(pgx.ParseConfig(url))(tb))
 }
 
-// ConnectAs returns a session with these settings that ends with the test.
+// ConnectAs opens a connection with the given settings. The end of the test closes it.
 func ConnectAs(tb testing.TB, settings *pgx.ConnConfig) *pgx.Conn {
 	conn := Must(pgx.ConnectConfig(tb.Context(), settings))(tb)
 	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
-// Acquire returns a connection of the pool. The end of the test releases it.
+// Acquire acquires a connection of the pool. The end of the test releases it.
 func Acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	conn := Must(pool.Acquire(tb.Context()))(tb)
 	tb.Cleanup(conn.Release)
@@ -122,22 +123,23 @@ const (
 	pollSeldom  = 50 * time.Millisecond
 )
 
-// Outlast waits until another session has waited for a lock of the session pid for longer
-// than the given time, which a shorter statement timeout would have ended.
-func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
-	WaitFor(tb, "a wait for a lock that outlasts "+longer.String(), func(ctx context.Context) (bool, error) {
-		var outlasted bool
+// AwaitLockWait waits until another session has waited for a lock of the session pid for
+// longer than the given time. Tests use it to show that no shorter lock or statement
+// timeout applies.
+func AwaitLockWait(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
+	WaitFor(tb, "a session to wait for a lock for more than "+longer.String(), func(ctx context.Context) (bool, error) {
+		var waited bool
 		err := d.Pool().QueryRow(ctx, `SELECT EXISTS (
 			SELECT FROM pg_locks AS wanted
 			WHERE NOT wanted.granted AND $1 = ANY (pg_blocking_pids(wanted.pid))
-			  AND clock_timestamp() - wanted.waitstart > make_interval(secs => $2))`, int32(pid), longer.Seconds()).Scan(&outlasted)
-		return outlasted, err
+			  AND clock_timestamp() - wanted.waitstart > make_interval(secs => $2))`, int32(pid), longer.Seconds()).Scan(&waited)
+		return waited, err
 	})
 }
 
-// WaitFor polls the condition until it is true. After two minutes, or on an error of the
-// condition, the test fails with a message that names what it waited for. Only the test's
-// own goroutine may call it.
+// WaitFor polls the condition until it is true. It fails the test after two minutes or if
+// the condition returns an error. The text what names the condition in the failure
+// message. WaitFor must run on the test's goroutine.
 func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	ctx, cancel := context.WithTimeout(tb.Context(), waitTimeout)
 	defer cancel()
@@ -146,16 +148,16 @@ func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bo
 		if ok && err == nil {
 			return true
 		}
-		require.NoError(tb, ctx.Err(), "waited in vain for %s (last error: %v)", what, err)
+		require.NoError(tb, ctx.Err(), "timed out waiting for %s (last error: %v)", what, err)
 		require.NoError(tb, err, "while waiting for %s", what)
 		return false
 	})
-	require.True(tb, held, "waited in vain for %s, %s long", what, waitTimeout)
+	require.True(tb, held, "timed out after %s waiting for %s", waitTimeout, what)
 }
 
-// Poll polls the condition until it is true, and reports whether that was before the end of
-// the context. It polls less often the longer it waits, because on two processors the
-// queries of waiting tests slow down the work that they wait for.
+// Poll calls the condition repeatedly until it is true, and reports false if the context
+// ended first. The pauses grow, because on two processors the queries of waiting tests
+// slow down the work that they wait for.
 func Poll(ctx context.Context, condition func() bool) bool {
 	for pause := pollSoon; !condition(); pause = min(pause+pause/4, pollSeldom) {
 		select {
@@ -167,8 +169,8 @@ func Poll(ctx context.Context, condition func() bool) bool {
 	return true
 }
 
-// Golden fails the test if a text differs from a file in testdata. With GOLDEN=write in the
-// environment it writes the file.
+// Golden fails the test if the text differs from the named file in testdata. With
+// GOLDEN=write in the environment it first writes the text to the file.
 func Golden(tb testing.TB, name, got string) {
 	path := filepath.Join("testdata", name)
 	if os.Getenv("GOLDEN") == "write" {
@@ -177,14 +179,15 @@ func Golden(tb testing.TB, name, got string) {
 	}
 	want := Must(os.ReadFile(path))(tb)
 	require.Equal(tb, string(want), got,
-		"the texts decide plans, locks and speed; GOLDEN=write go test takes what changes on purpose")
+		"statements decide plans, locks and speed; if the change is intended, run GOLDEN=write go test")
 }
 
-// Statements collects the texts of statements under titles, one per line, with ⏎ for line
-// breaks.
+// Statements collects SQL statements with titles, one per line. It replaces line breaks
+// by ⏎.
 type Statements struct{ strings.Builder }
 
-// Add returns a function that adds a statement under a title.
+// Add returns a function that appends a statement under the title, together with the Go
+// types of its arguments.
 func (s *Statements) Add(title string) func(sql string, args []any) {
 	return func(sql string, args []any) {
 		types := make([]string, len(args))

@@ -13,14 +13,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Network connects tests with a server, by Dial as the DialFunc of a connection or by the
-// URL that Listen returns. It delays, stalls and cuts connections, and loses answers.
+// Network is a proxy between a test and a server. Clients use Dial as their DialFunc or
+// the URL that Listen returns. Network can delay, stall and cut connections, and can drop
+// answers.
 type Network struct {
 	// Delay is added to each round trip, in nanoseconds.
 	Delay atomic.Int64
-	// Trips and Dials count round trips and connections.
+	// Trips and Dials count round trips and opened connections.
 	Trips, Dials atomic.Int64
-	// Down cuts connections when they are used, and refuses new ones.
+	// Down makes connections fail at their next use, and refuses new ones.
 	Down atomic.Bool
 
 	lose  atomic.Pointer[func(answer []byte) bool]
@@ -28,7 +29,7 @@ type Network struct {
 	links map[*link]struct{}
 }
 
-// Dial opens a connection through the network.
+// Dial opens a connection that the network controls.
 func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	n.Dials.Add(1)
 	if n.Down.Load() {
@@ -48,7 +49,8 @@ func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return l, nil
 }
 
-// Listen returns a URL of the database that leads through the network.
+// Listen starts a local listener that forwards to the server of the given URL, and
+// returns the URL of the same database at that listener.
 func (n *Network) Listen(tb testing.TB, to string) string {
 	config := Must(pgconn.ParseConfig(to))(tb)
 	listener := Must((&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0"))(tb)
@@ -80,22 +82,22 @@ func (n *Network) Listen(tb testing.TB, to string) string {
 	return u.String()
 }
 
-// Cut closes every nth connection.
+// Cut closes every nth open connection.
 func (n *Network) Cut(nth int) {
 	for _, l := range n.every(nth) {
 		_ = l.Close()
 	}
 }
 
-// Stall makes every nth connection lose all packets, without an error on either side.
+// Stall makes every nth open connection drop all data without an error on either side.
 func (n *Network) Stall(nth int) {
 	for _, l := range n.every(nth) {
 		l.stalled.Store(true)
 	}
 }
 
-// Heal closes the stalled connections, as the first packet does that reaches a server
-// which has forgotten its client.
+// Heal closes the stalled connections, like a server that has lost its session state and
+// resets the connection at the next packet.
 func (n *Network) Heal() {
 	for _, l := range n.every(1) {
 		if l.stalled.Load() {
@@ -104,7 +106,8 @@ func (n *Network) Heal() {
 	}
 }
 
-// LoseAnswers cuts connections instead of delivering the answers that lost selects.
+// LoseAnswers closes a connection instead of delivering an answer for which lost returns
+// true.
 func (n *Network) LoseAnswers(lost func(answer []byte) bool) { n.lose.Store(&lost) }
 
 func (n *Network) every(nth int) (links []*link) {
@@ -119,13 +122,13 @@ func (n *Network) every(nth int) (links []*link) {
 	return links
 }
 
-// link is a connection to the server.
+// link is one connection to the server through the network.
 type link struct {
 	net.Conn
 
 	network *Network
 	stalled atomic.Bool
-	// pending reports that something was sent after the last answer.
+	// pending is true if data was sent after the last answer. It separates round trips.
 	pending atomic.Bool
 }
 

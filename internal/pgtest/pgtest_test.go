@@ -13,12 +13,12 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// memberVariable makes this binary a test process that joins its run and ends.
+// memberVariable makes this test binary run Join instead of its tests.
 const memberVariable = "PGTEST_TEST_MEMBER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(memberVariable) != "" {
-		_ = os.Unsetenv(memberVariable) // A keeper that it starts is none.
+		_ = os.Unsetenv(memberVariable) // The keeper that Join starts must not run Join.
 		os.Exit(pgtest.Join())
 	}
 	pgtest.Main(m)
@@ -37,7 +37,7 @@ func TestNew(t *testing.T) {
 	require.Equal(t, "UTF8", pgtest.Scalar[string](t, b, "SHOW server_encoding"))
 }
 
-func TestDatabaseGoesWithItsTest(t *testing.T) {
+func TestDatabaseIsDroppedAfterTheTest(t *testing.T) {
 	t.Parallel()
 	watcher := pgtest.New(t)
 	var name, role string
@@ -45,8 +45,8 @@ func TestDatabaseGoesWithItsTest(t *testing.T) {
 		d := pgtest.New(t)
 		name, role = d.Name, d.CreateRole()
 		d.Exec("CREATE TABLE t (id int); ALTER TABLE t OWNER TO " + role)
-		// Left open on purpose: a test that fails half-way must not keep its database
-		// alive.
+		// The connection stays open on purpose: an open connection of a failed test must
+		// not prevent the drop of its database.
 		pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 	})
 	require.Equal(t, int64(0), pgtest.Scalar[int64](t, watcher,
@@ -74,7 +74,7 @@ func TestFromTemplateBuildsOnce(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// The connection stays open on purpose: copying must work all the same.
+		// The connection stays open on purpose, because it must not prevent the copying.
 		t.Cleanup(func() { _ = conn.Close(context.Background()) })
 		_, err = conn.Exec(ctx, "CREATE TABLE t AS SELECT 1 AS id")
 		return err
@@ -86,7 +86,7 @@ func TestFromTemplateBuildsOnce(t *testing.T) {
 	require.Equal(t, int32(1), builds.Load())
 }
 
-func TestServerIsTheTestsOwn(t *testing.T) {
+func TestServerCanBeRestarted(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
 	before := server.PID()
@@ -95,14 +95,14 @@ func TestServerIsTheTestsOwn(t *testing.T) {
 	require.NoError(t, pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t).Close(t.Context()))
 }
 
-func TestWaitForSeesTheDatabaseChange(t *testing.T) {
+func TestWaitForPollsUntilTrue(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	d.Exec("CREATE SEQUENCE asked")
-	pgtest.WaitFor(t, "the third question", func(ctx context.Context) (bool, error) {
+	d.Exec("CREATE SEQUENCE polls")
+	pgtest.WaitFor(t, "the third poll", func(ctx context.Context) (bool, error) {
 		var n int64
-		err := d.Pool().QueryRow(ctx, "SELECT nextval('asked')").Scan(&n)
+		err := d.Pool().QueryRow(ctx, "SELECT nextval('polls')").Scan(&n)
 		return n == 3, err
 	})
-	require.Equal(t, int64(4), pgtest.Scalar[int64](t, d, "SELECT nextval('asked')"))
+	require.Equal(t, int64(4), pgtest.Scalar[int64](t, d, "SELECT nextval('polls')"))
 }

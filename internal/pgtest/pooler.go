@@ -18,18 +18,17 @@ import (
 
 const poolerPort = "6432"
 
-// Pooler starts pgbouncer in transaction mode and returns the given URL of a server with
-// the address of pgbouncer. All its connections to the server are the URL's user's. It
-// uses several of them in turn, and it starts each with the default settings of that
-// user.
+// Pooler starts pgbouncer in transaction mode and returns the given URL with pgbouncer's
+// address. pgbouncer connects to the server as the URL's user, uses several server
+// connections in turn, and starts each one with the default settings of that user.
 func Pooler(tb testing.TB, server string) string {
 	tb.Helper()
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		path = "/usr/sbin/pgbouncer" // Not on the path of ordinary users.
+		path = "/usr/sbin/pgbouncer" // Debian's path is not in the PATH of ordinary users.
 	}
 	require.FileExists(tb, path, "pgbouncer is needed; Debian and Ubuntu: apt-get install pgbouncer")
-	// The name of a test may be too long for the path of a socket.
+	// t.TempDir contains the test's name, which may be too long for the path of a socket.
 	dir := Must(os.MkdirTemp("", "pooler"))(tb)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
 	target := Must(pgx.ParseConfig(server))(tb)
@@ -63,7 +62,7 @@ ignore_startup_parameters = extra_float_digits
 	require.NoError(tb, cmd.Start(), "start pgbouncer")
 	Guard(tb, cmd.Process.Pid)
 	tb.Cleanup(func() {
-		_ = cmd.Wait() // The test's context has killed it.
+		_ = cmd.Wait() // The test's context has killed pgbouncer.
 		if tb.Failed() {
 			tb.Logf("log of pgbouncer:\n%s", log)
 		}
@@ -73,14 +72,15 @@ ignore_startup_parameters = extra_float_digits
 	query := address.Query()
 	query.Set("host", dir)
 	query.Set("port", poolerPort)
-	// Prepared statements do not work through this version in this mode.
+	// The mode exec avoids prepared statements, which older versions of pgbouncer do not
+	// support in transaction mode.
 	query.Set("default_query_exec_mode", "exec")
 	address.RawQuery = query.Encode()
 	pooled := address.String()
-	WaitFor(tb, "pgbouncer to answer", func(ctx context.Context) (bool, error) {
+	WaitFor(tb, "pgbouncer to accept connections", func(ctx context.Context) (bool, error) {
 		conn, err := pgx.Connect(ctx, pooled)
 		if err != nil {
-			return false, nil //nolint:nilerr // Not yet.
+			return false, nil //nolint:nilerr // It is not ready yet.
 		}
 		return true, conn.Close(ctx)
 	})

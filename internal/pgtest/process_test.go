@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorder is a test that may fail: it keeps the messages instead of failing the real
-// one.
+// recorder is a testing.TB that records failure messages instead of failing the test.
 type recorder struct {
 	testing.TB
 
@@ -26,7 +25,8 @@ func (r *recorder) Errorf(format string, args ...any) { fmt.Fprintf(&r.messages,
 func (r *recorder) FailNow()                          { runtime.Goexit() }
 func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
 
-// failure runs a function as a test that is expected to fail and returns its messages.
+// failure runs f with a recorder and returns the failure messages. It fails the test if f
+// does not fail.
 func failure(t *testing.T, f func(tb testing.TB)) string {
 	r := &recorder{TB: t}
 	done := make(chan struct{})
@@ -38,17 +38,18 @@ func failure(t *testing.T, f func(tb testing.TB)) string {
 	for _, cleanup := range r.cleanups {
 		cleanup()
 	}
-	require.NotEmpty(t, r.messages.String(), "the test should have failed")
+	require.NotEmpty(t, r.messages.String(), "f should have failed the test")
 	return r.messages.String()
 }
 
+// After close, an external server has neither templates nor databases of tests.
 func TestExternalServerIsLeftClean(t *testing.T) {
 	t.Parallel()
 	server := Server(t)
 	p := &process{}
-	p.enter(server.URL("postgres"))
+	p.enterMain(server.URL("postgres"))
 	t.Run("user", func(t *testing.T) {
-		p.create(t, p.built(t, "key", "template0", func(context.Context,
+		p.create(t, p.buildOnce(t, "key", "template0", func(context.Context,
 			string,
 		) error {
 			return nil
@@ -57,20 +58,20 @@ func TestExternalServerIsLeftClean(t *testing.T) {
 	require.NoError(t, p.close())
 
 	left := &process{}
-	left.enter(server.URL("postgres"))
+	left.enterMain(server.URL("postgres"))
 	d := left.create(t, "template0")
 	require.Equal(t, [][]string{{d.Name}}, d.Rows(
 		"SELECT datname FROM pg_database WHERE datname NOT IN ('postgres', 'template0', 'template1')"))
 }
 
-func TestWrongExternalServer(t *testing.T) {
+func TestInvalidExternalServer(t *testing.T) {
 	t.Parallel()
 	for external, want := range map[string]string{
-		"host=localhost dbname=x":               "TEST_DATABASE_URL is no URL",
+		"host=localhost dbname=x":               "TEST_DATABASE_URL must have the form",
 		"postgres://x@/y?host=/nowhere/to/be/s": "connect to test server",
 	} {
 		p := &process{}
-		p.enter(external)
+		p.enterMain(external)
 		require.Contains(t, failure(t, func(tb testing.TB) { p.create(tb, "template0") }), want)
 	}
 }
@@ -81,18 +82,18 @@ func TestMainIsRequired(t *testing.T) {
 	require.Contains(t, failure(t, func(tb testing.TB) { p.create(tb, "template0") }), "must call pgtest.Main")
 }
 
-func TestFailedTemplateFailsEveryUser(t *testing.T) {
+func TestFailedTemplateFailsEveryTest(t *testing.T) {
 	t.Parallel()
 	for range 2 {
 		got := failure(t, func(tb testing.TB) {
 			FromTemplate(tb, "broken", func(context.Context, string) error { return errors.New("no such migration") })
 		})
 		require.Contains(t, got, "no such migration")
-		require.Contains(t, got, `broken"`, "the template is named")
+		require.Contains(t, got, `broken"`, "the message names the template")
 	}
 }
 
-func TestWaitForNamesWhatItWaitedFor(t *testing.T) {
+func TestWaitForNamesTheCondition(t *testing.T) {
 	t.Parallel()
 	got := failure(t, func(tb testing.TB) {
 		WaitFor(tb, "the cows", func(context.Context) (bool, error) { return false, errors.New("barn is closed") })
@@ -110,7 +111,7 @@ func TestExecNamesTheStatement(t *testing.T) {
 	require.Contains(t, got, "exec: SELECT nonsense")
 }
 
-func TestLoggerOutlivesItsTest(t *testing.T) {
+func TestLoggerDiscardsOutputAfterTheTest(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	w := &testWriter{out: &out}

@@ -14,9 +14,9 @@ import (
 	"sexton/internal/devpg"
 )
 
-// Server starts a private server for one test alone, which may restart or kill it, and
-// stops it when the test ends. It costs about half a second: tests that need only a
-// database take New. more are further settings of the server.
+// Server starts a private server that only this test uses, and that the test may restart
+// or kill. The end of the test stops it. A start takes about half a second, so tests that
+// only need a database use New. more are additional server settings.
 func Server(tb testing.TB, more ...map[string]string) *devpg.Server {
 	server, err := startServer(tb.Context(), Logger(tb), more...)
 	require.NoError(tb, err, "start a private postgres")
@@ -34,17 +34,18 @@ func startServer(ctx context.Context, logger *slog.Logger, more ...map[string]st
 
 func settings() map[string]string {
 	return map[string]string{
-		// Parallel tests with a pool each, in as many processes as there are processors.
+		// Parallel tests have a pool each, and there are as many test processes as
+		// processors.
 		"max_connections": strconv.Itoa(max(600, 300*runtime.NumCPU())),
-		// Schemas of several hundred tables are created in one transaction.
+		// Some tests create several hundred tables in one transaction.
 		"max_locks_per_transaction": "128",
 		"max_prepared_transactions": "50",
 		"shared_buffers":            "64MB",
 		"full_page_writes":          "off",
 		"checkpoint_timeout":        "1h",
-		// The write-ahead log may be in memory.
+		// The limit saves memory if the data folder is in a file system in memory.
 		"max_wal_size": "256MB",
-		// Not off: the doctor would warn of that.
+		// autovacuum is not off because doctor would warn about that.
 		"autovacuum_naptime": "1d",
 		"jit":                "off",
 	}

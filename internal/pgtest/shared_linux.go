@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// keeperVariable makes a test binary the keeper of the server in the folder that it
-	// names.
+	// keeperVariable makes a test binary run the shared server in the folder that the
+	// variable names. That process is called the keeper.
 	keeperVariable = "SEXTON_TEST_KEEPER"
-	// runFolder is the name of the folder of a run, with what identifies its go command.
+	// runFolder is the format of the name of a run's folder, from the id and the start
+	// time of its go command.
 	runFolder = "sexton-run-%d-%s"
-	// runPoll is how often a keeper looks whether the go command that it works for has
-	// ended.
+	// runPoll is the interval at which a keeper checks whether its go command has ended.
 	runPoll = 100 * time.Millisecond
 )
 
-// goCommand is the `go test` that started this process. All test processes of one run
-// have the same.
+// goCommand identifies the `go test` process that started this process. All test
+// processes of one run have the same goCommand.
 type goCommand struct {
 	pid   int
-	start string // in clock ticks after the machine's: process ids come again
+	start string // in clock ticks since boot; process ids are reused
 }
 
-// findGoCommand looks for it among the ancestors, because programs like time(1) may stand
-// between.
+// findGoCommand searches the ancestors of this process for a go command, because programs
+// like time(1) may be between them.
 func findGoCommand() (goCommand, bool) {
 	for pid := os.Getppid(); pid > 1; {
 		parent, start, err := stat(pid)
@@ -51,13 +51,14 @@ func findGoCommand() (goCommand, bool) {
 	return goCommand{}, false
 }
 
-// stat returns the parent and the start of a process.
+// stat returns the parent id and the start time of a process.
 func stat(pid int) (parent int, start string, err error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, "", err
 	}
-	// The second field is a name in brackets, which may hold anything.
+	// The second field is the program's name in parentheses, which may contain spaces and
+	// parentheses.
 	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" {
 		return 0, "", fmt.Errorf("process %d has ended", pid)
@@ -66,7 +67,7 @@ func stat(pid int) (parent int, start string, err error) {
 	return parent, fields[19], err
 }
 
-func (g goCommand) lives() bool {
+func (g goCommand) isRunning() bool {
 	_, start, err := stat(g.pid)
 	return err == nil && start == g.start
 }
@@ -75,9 +76,9 @@ func (g goCommand) dir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf(runFolder, g.pid, g.start))
 }
 
-// joinRun returns the URL of the server that the test processes of one run share, or
-// nothing where no go command started this process. The first process starts a keeper,
-// which ends the server with the go command.
+// joinRun returns the URL of the server that the test processes of one run share. It
+// returns an empty string if no go command started this process. The first process of a
+// run starts the keeper, which stops the server when the go command ends.
 func joinRun() (address string, err error) {
 	g, ok := findGoCommand()
 	if !ok {
@@ -98,7 +99,7 @@ func joinRun() (address string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// Its end unlocks the file.
+	// Closing the file releases the lock.
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
@@ -115,7 +116,7 @@ func startKeeper(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// It lives on behind this process.
+	// The keeper must outlive this process, so it gets no context that ends.
 	cmd := exec.CommandContext(context.Background(), self)
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), keeperVariable+"="+dir, "TMPDIR="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -132,13 +133,13 @@ func startKeeper(dir string) (string, error) {
 	}
 	address := strings.TrimSpace(string(text))
 	if !strings.HasPrefix(address, "postgres:") {
-		return "", fmt.Errorf("the keeper of the tests' server ended: %s", address)
+		return "", fmt.Errorf("the keeper of the tests' server exited: %s", address)
 	}
 	return address, nil
 }
 
-// keep runs the server of a folder until the go command has ended. The first line that it
-// prints is the server's URL.
+// keep runs a server in the folder until the run's go command has ended. It prints the
+// server's URL as its first line.
 func keep(dir string) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	var g goCommand
@@ -159,13 +160,13 @@ func keep(dir string) (err error) {
 	if _, err := fmt.Fprintln(os.Stdout, address); err != nil {
 		return err
 	}
-	// The process that started this one reads to the end, and go waits for the last
-	// writer of its tests' output.
+	// startKeeper reads standard output to its end. In addition, the go command waits
+	// until all processes have closed the tests' output.
 	if err := os.Stdout.Close(); err != nil {
 		return err
 	}
 	for range time.Tick(runPoll) {
-		if !g.lives() {
+		if !g.isRunning() {
 			break
 		}
 	}

@@ -19,14 +19,16 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A shell of that name plays the go command: two test processes at once and a late one
-// get the same server, which ends with it.
-func TestServerOfARunEndsWithItsGoCommand(t *testing.T) {
+// The test runs a shell under the name "go" as the go command. Two concurrent test
+// processes and a later one must get the same server, which must stop after the shell was
+// killed.
+func TestSharedServerStopsWithItsGoCommand(t *testing.T) {
 	t.Parallel()
 	self := pgtest.Must(os.Executable())(t)
 	command := filepath.Join(t.TempDir(), "go")
-	// By another process: what other tests start while this one has the file open could
-	// not let go of it, and it could not be started.
+	// Another process writes the file. If this process did, child processes that other
+	// tests start could inherit the open file, and the kernel refuses to execute a file
+	// that is open for writing.
 	require.NoError(t, exec.CommandContext(t.Context(), "install", "-m", "700", "/bin/sh", command).Run())
 	run := exec.CommandContext(t.Context(), command, "-c", `"$0" & "$0"; wait; "$0"; read -r _`, self)
 	run.Env = append(os.Environ(), memberVariable+"=1")
@@ -48,7 +50,7 @@ func TestServerOfARunEndsWithItsGoCommand(t *testing.T) {
 	require.NoError(t, run.Process.Kill())
 	require.Error(t, run.Wait())
 
-	pgtest.WaitFor(t, "the end of the server", func(context.Context) (bool, error) {
+	pgtest.WaitFor(t, "the removal of the server's folder", func(context.Context) (bool, error) {
 		_, err := os.Lstat(folder)
 		return errors.Is(err, fs.ErrNotExist), nil
 	})

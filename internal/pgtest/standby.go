@@ -17,17 +17,17 @@ import (
 	"sexton/internal/devpg"
 )
 
-// NewOn is New on a private server.
+// NewOn returns a new, empty database on a private server.
 func NewOn(tb testing.TB, server *devpg.Server) *Database {
 	base := Must(url.Parse(server.URL("postgres")))(tb)
 	private := &process{inMain: true, started: true, base: base}
 	return private.create(tb, "template0")
 }
 
-// Standby starts a streaming standby of a private server under this application_name and
-// stops it when the test ends.
+// Standby starts a streaming standby of a private server with the given application_name.
+// The end of the test stops it.
 func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
-	// The server's user cannot enter the test's own folder.
+	// t.TempDir is not accessible to the server's user.
 	dir := Must(os.MkdirTemp("", "sexton-standby-"))(tb)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
 	data := filepath.Join(dir, "data")
@@ -36,7 +36,7 @@ func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 		name)
 	options := settings()
 	options["primary_conninfo"], options["fsync"] = conninfo, "off"
-	// What became of the log shows soon, even when nothing is written.
+	// The standby reports its replay position every second, even if nothing is written.
 	options["wal_receiver_status_interval"] = "1s"
 	standby, err := devpg.Start(tb.Context(), devpg.Options{
 		BinDir: primary.BinDir(), DataDir: data, Settings: options,
@@ -47,8 +47,9 @@ func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 	return standby
 }
 
-// copyCluster makes a backup of a running server by its own means, since not every
-// package has pg_basebackup. The log follows by streaming.
+// copyCluster copies the data folder of a running server with the backup functions of
+// SQL, because some packages lack pg_basebackup. The standby fetches the log by
+// streaming.
 func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
 	ctx := tb.Context()
 	conn := Must(pgx.Connect(ctx, primary.URL("postgres")))(tb)
@@ -63,7 +64,8 @@ func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
 	require.NoError(tb, os.Mkdir(to, 0o700))
 	arguments := []string{"-a"}
 	for _, entry := range entries {
-		// What is only about the running server, and statistics that come and go.
+		// These files belong to the running server, and the statistics change during the
+		// copy.
 		if !slices.Contains([]string{"postmaster.pid", "server.log", "pg_stat_tmp"}, entry.Name()) {
 			arguments = append(arguments, filepath.Join(primary.DataDir(), entry.Name()))
 		}

@@ -15,34 +15,33 @@ import (
 
 // template is a database that is built once and copied many times.
 type template struct {
-	from  string // the one that it begins as a copy of
+	from  string // the database that the template is copied from
 	build func() (string, error)
-	name  string // set by build, for the end of the process
+	name  string // set by build; close drops this database
 }
 
-// FromTemplate returns a fresh copy of a template database. The first call with a key and
-// a function creates the template and fills it with build, which receives its URL; the
-// later ones only copy it, which takes about 10 ms. Test processes of one go command
-// share templates, so that what build makes may depend on nothing but the key. If the
-// build fails, so does every test of its key.
+// FromTemplate returns a new copy of a template database, which takes about 10 ms. The
+// first call with a key and a function creates the template and calls build with its URL.
+// Test processes of one go command share templates, so the result of build must depend on
+// the key only. If build fails, all tests with this key fail.
 func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url string) error) *Database {
 	return Copy(tb, Template(tb, key, "template0", build))
 }
 
-// Template returns the name of FromTemplate's template, which begins as a copy of another
-// one.
+// Template returns the name of a template database, and creates it like FromTemplate as a
+// copy of another database.
 func Template(tb testing.TB, key, from string, build func(ctx context.Context, url string) error) string {
-	// The function's name begins with the path of its package.
-	return shared.built(tb, runtime.FuncForPC(reflect.ValueOf(build).Pointer()).Name()+" "+key, from, build)
+	// The function's name includes the path of its package.
+	return shared.buildOnce(tb, runtime.FuncForPC(reflect.ValueOf(build).Pointer()).Name()+" "+key, from, build)
 }
 
-func (p *process) built(tb testing.TB, key, from string, build func(ctx context.Context, url string) error) string {
+func (p *process) buildOnce(tb testing.TB, key, from string, build func(ctx context.Context, url string) error) string {
 	name, err := p.template(key, from, build).build()
 	require.NoError(tb, err, "build template %q", key)
 	return name
 }
 
-// Copy returns a copy of a template.
+// Copy returns a new copy of a template database.
 func Copy(tb testing.TB, template string) *Database { return shared.create(tb, template) }
 
 func (p *process) template(key, from string, build func(ctx context.Context, url string) error) *template {
@@ -60,8 +59,8 @@ func (p *process) template(key, from string, build func(ctx context.Context, url
 	return t
 }
 
-// shareTemplate builds a template of the run, unless another process has done so or does
-// so now.
+// shareTemplate builds a template that all test processes of the run share. It waits if
+// another process is building the template.
 func (p *process) shareTemplate(key, from string, build func(ctx context.Context, url string) error) (string, error) {
 	admin, err := p.url("postgres")
 	if err != nil {
@@ -69,7 +68,7 @@ func (p *process) shareTemplate(key, from string, build func(ctx context.Context
 	}
 	name := fmt.Sprintf("sexton_template_%x", sha256.Sum256([]byte(key)))[:48]
 	err = administer(admin, func(ctx context.Context, conn *pgx.Conn) error {
-		// The end of the session unlocks it.
+		// The end of the session releases the lock.
 		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name); err != nil {
 			return err
 		}
@@ -79,7 +78,7 @@ func (p *process) shareTemplate(key, from string, build func(ctx context.Context
 		if err != nil || complete {
 			return err
 		}
-		// A process may have ended or failed half-way.
+		// An earlier process may have failed before the template was complete.
 		if _, err := conn.Exec(ctx, dropStatement(name)); err != nil {
 			return err
 		}
@@ -91,7 +90,7 @@ func (p *process) shareTemplate(key, from string, build func(ctx context.Context
 func (p *process) buildTemplate(key string, t *template,
 	build func(ctx context.Context, url string) error,
 ) (string, error) {
-	// The server may have to be started to know whose it is.
+	// The call starts the server if necessary, which sets p.ofRun.
 	if _, err := p.url("postgres"); err != nil {
 		return "", err
 	}
@@ -119,8 +118,8 @@ func (p *process) fillTemplate(name, from string, build func(ctx context.Context
 	if err := build(ctx, address); err != nil {
 		return err
 	}
-	// A database can be copied only while no session is connected, and a closed pool's
-	// sessions take a moment to go.
+	// A database can be copied only while it has no sessions, and the sessions of a
+	// closed pool may end late.
 	err = p.adminExec(
 		"ALTER DATABASE "+quoted+" WITH ALLOW_CONNECTIONS false",
 		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '"+name+"'")

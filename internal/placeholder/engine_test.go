@@ -266,7 +266,7 @@ func TestRunKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
-	kills := b.KilledAnywhere(t, 3, func(v *dbtest.Victim) {
+	kills := b.KillAnywhere(t, 3, func(v *dbtest.Victim) {
 		b.Exec("TRUNCATE sexton.river_job; DELETE FROM users")
 		b.placeholders(1, 2, 3)
 		session, end := b.Session(t, leaseKey)
@@ -315,7 +315,7 @@ func TestTwoRunsInParallel(t *testing.T) {
 			<-release
 		}
 	}
-	wait := dbtest.Meanwhile(func() (*placeholder.Stats, error) { return first.Run(t.Context()) })
+	wait := dbtest.InBackground(func() (*placeholder.Stats, error) { return first.Run(t.Context()) })
 	<-entered
 	b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
 	second := b.newEngine(t)

@@ -200,7 +200,7 @@ func TestCurrentIsCalledAfterAllWaits(t *testing.T) {
 	var called atomic.Bool
 	r := b.remover(t)
 	r.Current = func(context.Context, pgx.Tx) error { called.Store(true); return outdated }
-	wait := dbtest.Meanwhile(func() (placeholder.Verdict, error) { return r.Remove(t.Context(), 1) })
+	wait := dbtest.InBackground(func() (placeholder.Verdict, error) { return r.Remove(t.Context(), 1) })
 	pgtest.Await(t, b.Pool(), "the remover to wait for the user",
 		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	require.False(t, called.Load(), "Current is not called before the lock is free")
@@ -243,7 +243,7 @@ func TestRemoveKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	r := b.remover(t)
-	kills := b.KilledAnywhere(t, 3, func(v *dbtest.Victim) {
+	kills := b.KillAnywhere(t, 3, func(v *dbtest.Victim) {
 		b.Exec("DELETE FROM users")
 		b.placeholders(1)
 		b.Exec("UPDATE import_placeholder_user_details SET last_error = 'old error'")
@@ -315,5 +315,5 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	b.RecordPlannerSettings(tables...)
 	require.EqualValues(t, 1, b.run(t).Scheduled)
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
-	b.RequireOwnPlannerSettings(t, tables...)
+	b.RequireDefaultPlannerSettings(t, tables...)
 }

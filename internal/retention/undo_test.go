@@ -21,7 +21,7 @@ import (
 // restores them.
 func TestUndoRestoresDueRows(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Keeping(t, sessions, "sessions")
+	db := dbtest.TrackedWithUndo(t, sessions, "sessions")
 	conn := pgtest.Must(pgx.ParseConfig(db.URL))(t)
 	pgtest.Must(migrate.Up(t.Context(), slog.New(slog.DiscardHandler), migrate.Database{
 		Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true,

@@ -300,7 +300,7 @@ END $$`)
 
 	b.Exec("UPDATE sexton.undo SET kept_at = kept_at - interval '2 days'")
 	deletion := b.Begin(t, "DELETE FROM folders WHERE id = 2")
-	rotated := dbtest.Meanwhile(func() (pgconn.CommandTag, error) { return b.Pool().Exec(t.Context(), rotate) })
+	rotated := dbtest.InBackground(func() (pgconn.CommandTag, error) { return b.Pool().Exec(t.Context(), rotate) })
 	pgtest.Await(t, b.Pool(), "the rotation to wait for a lock",
 		"SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'sexton.undo_rest'::regclass AND NOT granted)")
 	require.NoError(t, deletion.Commit(t.Context()))

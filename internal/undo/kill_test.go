@@ -63,14 +63,14 @@ func TestKillAtEachMessage(t *testing.T) {
 		require.Zero(t, b.Pending(t))
 		require.Zero(t, b.restore(t, id).Restored, "rows restored a second time")
 	}
-	kills := b.KilledAnywhere(t, 41, func(v *dbtest.Victim) {
+	kills := b.KillAnywhere(t, 41, func(v *dbtest.Victim) {
 		id := deleteProjects(v)
 		b.restore(t, id)
 		requireRestored(id)
 	})
 	require.Greater(t, kills, 1, "kills of workers")
 	engine := b.engine
-	kills = b.KilledAnywhere(t, 41, func(v *dbtest.Victim) {
+	kills = b.KillAnywhere(t, 41, func(v *dbtest.Victim) {
 		id, deleted := deleteProjects(nil), b.all(tables...)
 		killed := *engine
 		killed.Databases = []database.Database{v.Connected(t)}

@@ -177,7 +177,7 @@ func TestApplicationInsertsParentsDuringRestore(t *testing.T) {
 	b.Exec("INSERT INTO authors SELECT i FROM generate_series(3, 2000) AS i; INSERT INTO books SELECT i, i, NULL, 'many' FROM generate_series(5, 2000) AS i")
 	id := b.delete(t, "authors WHERE id > 2")
 	conn, stop := pgtest.Connect(t, b.URL), make(chan struct{})
-	ended := dbtest.Meanwhile(func() (int, error) {
+	ended := dbtest.InBackground(func() (int, error) {
 		for key := 2000; ; key-- {
 			select {
 			case <-stop:

@@ -14,7 +14,7 @@ import (
 // values in a transaction.
 func TestValueSettingsMatchFunctions(t *testing.T) {
 	t.Parallel()
-	b := dbtest.Keeping(t, "CREATE TABLE p (id bigint PRIMARY KEY)", "p")
+	b := dbtest.TrackedWithUndo(t, "CREATE TABLE p (id bigint PRIMARY KEY)", "p")
 	const clauses = "SELECT unnest(proconfig) FROM pg_proc WHERE proname = $1 ORDER BY 1"
 	found := b.Rows(clauses, "undo_text")
 	require.Equal(t, found, b.Rows(clauses, "undo_value"))

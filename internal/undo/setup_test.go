@@ -43,7 +43,7 @@ type bundle struct {
 }
 
 func setup(t *testing.T, tables, yaml string, tracked ...string) *bundle {
-	b := &bundle{DB: dbtest.Keeping(t, tables, tracked...), definitions: yaml, maxRow: 1 << 20}
+	b := &bundle{DB: dbtest.TrackedWithUndo(t, tables, tracked...), definitions: yaml, maxRow: 1 << 20}
 	b.engine = &undo.Engine{
 		Databases: []database.Database{b.Connected}, Parents: map[string][]*loosefk.Parent{"main": b.parents(t)},
 		Keep:   72 * time.Hour,

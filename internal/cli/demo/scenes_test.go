@@ -122,7 +122,7 @@ func TestDiffsWithoutTheirObjects(t *testing.T) {
 // missing are lost.
 func TestUndoScene(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Keeping(t, exampleapp.Schema(), "projects")
+	db := dbtest.TrackedWithUndo(t, exampleapp.Schema(), "projects")
 	var undone []int64
 	s := &stage{Site{Pool: db.Pool(), Undo: func(_ context.Context, deletion int64) (int64, error) {
 		undone = append(undone, deletion)

@@ -52,7 +52,7 @@ func (s attacked) back(t *testing.T, said string) {
 func (s attacked) during(t *testing.T, do func(), command ...string) clitest.Result {
 	t.Helper()
 	held := pgtest.Begin(t, s.Pool(), "LOCK TABLE issues IN SHARE MODE")
-	wait := dbtest.Meanwhile(func() (clitest.Result, error) { return s.Run(command...), nil })
+	wait := dbtest.InBackground(func() (clitest.Result, error) { return s.Run(command...), nil })
 	(&dbtest.DB{Database: s.Database}).AwaitLock(t)
 	do()
 	require.NoError(t, held.Rollback(t.Context()))

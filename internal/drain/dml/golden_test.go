@@ -25,7 +25,7 @@ CREATE TABLE parted_0 PARTITION OF parted FOR VALUES IN (0);`
 // The statements for all kinds of foreign keys and actions are equal to the golden file.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
-	pgtest.Since(t, 15) // Earlier versions cannot set only some columns to NULL.
+	pgtest.RequireVersion(t, 15) // Earlier versions cannot set only some columns to NULL.
 	db := dbtest.New(t)
 	db.Exec(goldenTables)
 	top := pgtest.Scalar[uint32](t, db.Pool(), "SELECT 'tops'::regclass::oid")
