@@ -8,8 +8,8 @@ import (
 	"sexton/internal/render"
 )
 
-// Family returns SQL that creates the table parents with the ids 1 to n, and the given tables
-// of children:
+// Family returns SQL that creates the table parents with the ids 1 to n, and the given
+// tables of children:
 //
 //	dbtest.Family(10, dbtest.Children{Each: 10}, dbtest.Children{Table: "notes", Columns: "kind int DEFAULT 3", Bare: true})
 func Family(n int, children ...Children) string {

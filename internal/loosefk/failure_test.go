@@ -220,7 +220,8 @@ func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
 	})
 }
 
-// A child table on which every statement times out is given up for the run, and only for the run.
+// A child table on which every statement times out is given up for the run, and only for
+// the run.
 func TestTimingOutTableIsHeld(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {

@@ -63,8 +63,8 @@ func (p *process) createAs(tb testing.TB, from, options string) *Database {
 func (d *Database) drop(p *process) {
 	statements := []string{dropStatement(d.Name)}
 	for role := range d.passwords {
-		// The role may own objects and hold privileges in the database, so that it can be dropped
-		// only after the database.
+		// The role may own objects and hold privileges in the database, so that it can be
+		// dropped only after the database.
 		statements = append(statements, "DROP ROLE "+pgx.Identifier{role}.Sanitize())
 	}
 	if err := p.adminExec(statements...); err != nil {

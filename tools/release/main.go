@@ -1,7 +1,8 @@
 // Command release creates the other files of a release from its binaries: lists of their
-// modules, packages and a container image. deploy/release runs it in the root of the project
-// with the version and the folder of the binaries. The output is reproducible: the same
-// binaries give the same files, byte for byte. SOURCE_DATE_EPOCH sets the time in packages.
+// modules, packages and a container image. deploy/release runs it in the root of the
+// project with the version and the folder of the binaries. The output is reproducible:
+// the same binaries give the same files, byte for byte. SOURCE_DATE_EPOCH sets the time
+// in packages.
 package main
 
 import (
