@@ -11,7 +11,7 @@ import (
 )
 
 // barrier holds the transactions that had a write lock on one of the subscription's
-// tables when it was raised.
+// tables when the barrier was raised, and that have not ended.
 type barrier struct {
 	session *session
 	writers []string
@@ -26,19 +26,20 @@ WHERE writer.locktype = 'relation'
   AND writer.mode = 'RowExclusiveLock'
   AND writer.granted`
 
-// remainingSQL also returns every prepared transaction, which has no process. A writer
-// that is prepared after the barrier was raised passes its locks on to a new virtual
-// transaction ID.
+// remainingSQL returns the transactions of $2 that still have a write lock, and also
+// every prepared transaction, which has no process. A writer that is prepared after the
+// barrier was raised passes its locks on to a new virtual transaction ID.
 const remainingSQL = writersSQL + `
   AND (writer.virtualtransaction = ANY ($2) OR writer.pid IS NULL)`
 
-// raiseBarrier must be called after the awake lock was released.
+// raiseBarrier returns a barrier with the current writers. The session must have released
+// the awake lock before.
 func (s *session) raiseBarrier(ctx context.Context) (*barrier, error) {
 	writers, err := s.listTransactions(ctx, writersSQL, s.subscription.Tables)
 	return &barrier{session: s, writers: writers}, err
 }
 
-// open reports whether all of the writers have ended.
+// open removes the writers that have ended and reports whether none remains.
 func (b *barrier) open(ctx context.Context) (bool, error) {
 	if len(b.writers) == 0 {
 		return true, nil

@@ -17,25 +17,26 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// unwaited is how long a test waits for a subscription to look behind its barrier. One
-// that has fallen asleep instead never does.
-const unwaited = 500 * time.Millisecond
+// barrierWait is how long a test waits for further queries of a subscription at the
+// barrier. If the subscription sleeps instead, it makes no further queries.
+const barrierWait = 500 * time.Millisecond
 
-// A writer that found the subscription awake and did not notify commits only after the
-// subscription has tried to sleep.
+// The barrier waits for a writer that found the awake lock taken, did not notify, and
+// commits only after the subscription has released the lock.
 func TestBarrierWaitsForWriters(t *testing.T) {
 	t.Parallel()
-	// What the writer does before the subscription drops its lock, while it stands at the
-	// barrier, and last.
+	// Each script has the writer's statements before the subscription releases its lock,
+	// the statements while the subscription waits at the barrier, and the end of the
+	// transaction.
 	scripts := map[string][3]string{
-		"open":                    {insert, "SELECT", "COMMIT"},
-		"more rows later":         {insert, insert, "COMMIT"},
-		"savepoint":               {"SAVEPOINT s; " + insert + "; RELEASE s", "SELECT", "COMMIT"},
-		"beside a savepoint":      {insert + "; SAVEPOINT s; " + insert, "ROLLBACK TO s", "COMMIT"},
-		"tracked parent":          {"DELETE FROM parents WHERE id = 1", "SELECT", "COMMIT"},
-		"prepared before":         {insert + "; PREPARE TRANSACTION 'gid'", "SELECT", "COMMIT PREPARED 'gid'"},
-		"prepared at the barrier": {insert, "PREPARE TRANSACTION 'gid'", "COMMIT PREPARED 'gid'"},
-		"prepared and taken back": {insert, "PREPARE TRANSACTION 'gid'", "ROLLBACK PREPARED 'gid'"},
+		"open":                     {insert, "SELECT", "COMMIT"},
+		"more rows later":          {insert, insert, "COMMIT"},
+		"savepoint":                {"SAVEPOINT s; " + insert + "; RELEASE s", "SELECT", "COMMIT"},
+		"rolled-back savepoint":    {insert + "; SAVEPOINT s; " + insert, "ROLLBACK TO s", "COMMIT"},
+		"tracked parent":           {"DELETE FROM parents WHERE id = 1", "SELECT", "COMMIT"},
+		"prepared before":          {insert + "; PREPARE TRANSACTION 'gid'", "SELECT", "COMMIT PREPARED 'gid'"},
+		"prepared at the barrier":  {insert, "PREPARE TRANSACTION 'gid'", "COMMIT PREPARED 'gid'"},
+		"prepared and rolled back": {insert, "PREPARE TRANSACTION 'gid'", "ROLLBACK PREPARED 'gid'"},
 	}
 	for _, level := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
 		for name, script := range scripts {
@@ -58,7 +59,7 @@ func TestBarrierWaitsForWriters(t *testing.T) {
 				open()
 				p.awaitBarrier()
 				step(script[1])
-				p.awaitLooks(5)
+				p.awaitQueries(5)
 				step(script[2])
 				b.requireDrained()
 			})
@@ -66,40 +67,42 @@ func TestBarrierWaitsForWriters(t *testing.T) {
 	}
 }
 
-// awaitBarrier waits until the subscription has dropped its lock.
+// awaitBarrier waits until the subscription has released its lock and queries at the
+// barrier.
 func (p *probe) awaitBarrier() {
 	p.b.t.Helper()
-	pgtest.WaitFor(p.b.t, "the awake lock to be dropped", func(ctx context.Context) (bool, error) {
+	pgtest.WaitFor(p.b.t, "the awake lock to be released", func(ctx context.Context) (bool, error) {
 		awake, err := p.b.awake(ctx)
 		return !awake, err
 	})
-	p.awaitLooks(5)
+	p.awaitQueries(5)
 }
 
-// awaitLooks waits until the subscription has looked some more times, or evidently does
-// not.
-func (p *probe) awaitLooks(more int64) {
+// awaitQueries waits for more queries of the subscription, but not longer than
+// barrierWait.
+func (p *probe) awaitQueries(more int64) {
 	p.b.t.Helper()
-	before, began := p.looks.Load(), time.Now()
-	p.await("more looks", func() bool {
-		return p.looks.Load() >= before+more || time.Since(began) > unwaited
+	before, began := p.queries.Load(), time.Now()
+	p.await("more queries of the subscription", func() bool {
+		return p.queries.Load() >= before+more || time.Since(began) > barrierWait
 	})
 }
 
-// awaitStill waits until the subscription looks no more: at the barrier it would do so
-// every few milliseconds.
-func (p *probe) awaitStill() {
+// awaitNoQueries waits until the subscription makes no more queries. At the barrier it
+// queries every few milliseconds.
+func (p *probe) awaitNoQueries() {
 	p.b.t.Helper()
-	looks := int64(-1)
+	queries := int64(-1)
 	p.await("the subscription to sleep", func() bool {
-		before := looks
-		looks = p.looks.Load()
-		return looks == before
+		before := queries
+		queries = p.queries.Load()
+		return queries == before
 	})
 }
 
-// Whoever finds nobody awake notifies, and is not waited for twice.
-func TestBarrierLetsLaterWritersPass(t *testing.T) {
+// The barrier does not wait for a writer that began after the awake lock was released,
+// because that writer notifies.
+func TestBarrierDoesNotWaitForLaterWriters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
@@ -112,12 +115,12 @@ func TestBarrierLetsLaterWritersPass(t *testing.T) {
 	p.awaitBarrier()
 	execute(t, late, "BEGIN; "+insert)
 	execute(t, early, "ROLLBACK")
-	p.awaitStill()
+	p.awaitNoQueries()
 	execute(t, late, "COMMIT")
 	b.requireDrained()
 }
 
-// Readers, and writers of other tables and databases, hold nobody up.
+// The barrier does not wait for readers, or for writers of other tables and databases.
 func TestBarrierWaitsForWritersOnly(t *testing.T) {
 	t.Parallel()
 	b, other := setup(t), setup(t)
@@ -127,32 +130,34 @@ func TestBarrierWaitsForWritersOnly(t *testing.T) {
 	execute(t, writer, "BEGIN; CREATE TABLE another (id int); INSERT INTO another VALUES (1)")
 	execute(t, foreigner, "BEGIN; "+insert)
 	p.awaitSleep()
-	p.awaitStill()
+	p.awaitNoQueries()
 	b.Exec(insert)
 	b.requireDrained()
 }
 
-// between runs once, when the subscription has dropped its lock and is about to look for
-// writers.
-type between struct {
+// beforeBarrier is a tracer that calls run once, after the subscription has released its
+// lock and before it lists the writers.
+type beforeBarrier struct {
 	once sync.Once
 	run  func()
 }
 
-func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+func (b *beforeBarrier) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(data.SQL, "virtualtransaction") {
 		b.once.Do(b.run)
 	}
 	return ctx
 }
 
-func (b *between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (b *beforeBarrier) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The listener dies after the subscription has released its lock. Writers find the key
-// free and notify, and no connection receives it.
+// The listener loses its connection after the subscription has released its lock. Writers
+// find the lock free and notify, but no connection receives the notification. The rows
+// are found by the query after the barrier, or by the query after the listener has
+// connected again.
 func TestListenerDiesBetweenUnlockAndBarrier(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"writer before the barrier", "writer behind the barrier"} {
+	for _, name := range []string{"writer before the barrier", "writer after the barrier"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
@@ -172,7 +177,7 @@ func TestListenerDiesBetweenUnlockAndBarrier(t *testing.T) {
 			writer := b.connect()
 			begin := func() { execute(t, writer, "BEGIN; "+insert) }
 			before := name == "writer before the barrier"
-			p.tracer = &between{run: func() {
+			p.tracer = &beforeBarrier{run: func() {
 				b.Terminate("application_name = $1", listeners)
 				if before {
 					begin()
@@ -181,17 +186,17 @@ func TestListenerDiesBetweenUnlockAndBarrier(t *testing.T) {
 			open := p.gate()
 			b.Exec(insert)
 			p.start()
-			p.await("the work to begin", func() bool { return p.works.Load() == 1 })
+			p.await("the work to begin", func() bool { return p.workCalls.Load() == 1 })
 			open()
 			p.await("the listener to dial again", func() bool { return dials.Load() == 2 })
 			if before {
-				p.awaitLooks(5)
+				p.awaitQueries(5)
 				execute(t, writer, "COMMIT")
 				b.requireDrained()
 				close(redial)
 				return
 			}
-			p.awaitStill()
+			p.awaitNoQueries()
 			begin()
 			execute(t, writer, "COMMIT")
 			close(redial)
@@ -200,8 +205,8 @@ func TestListenerDiesBetweenUnlockAndBarrier(t *testing.T) {
 	}
 }
 
-// What falls due later is worked without anybody's notification.
-func TestSubscriptionWakesForWhatFallsDueLater(t *testing.T) {
+// A sleeping subscription wakes when a row falls due, without a notification.
+func TestSubscriptionWakesWhenARowFallsDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	newProbe(b).awaitSleep()
@@ -210,40 +215,43 @@ func TestSubscriptionWakesForWhatFallsDueLater(t *testing.T) {
 	b.requireDrained()
 }
 
-// Work that cannot be done now is left alone, though not longer than it asked for.
+// If the work returns a pause, the subscription does not request the work again before
+// the pause has ended.
 func TestSubscriptionPausesBetweenWork(t *testing.T) {
 	t.Parallel()
 	type example struct {
-		look time.Duration
-		sql  string
+		maxSleep time.Duration
+		sql      string
 	}
 	pgtest.Each(t, map[string]example{
 		"usual": {never, insert},
-		// Without a notification, which might come in after the first look.
-		"looking often": {time.Millisecond, silent},
+		// The silent insert sends no notification, which could otherwise end the pause.
+		"frequent queries": {time.Millisecond, silentInsert},
 	}, func(t *testing.T, _ string, test example) {
 		const pause = 200 * time.Millisecond
 		b := setup(t)
 		p := newProbe(b)
-		p.Timing.MaxSleep = test.look
+		p.Timing.MaxSleep = test.maxSleep
 		var began time.Time
-		var rested atomic.Int64
+		var elapsed atomic.Int64
 		p.work = func(ctx context.Context, call int64) (time.Duration, error) {
 			if call == 1 {
 				began = time.Now()
 				return pause, nil
 			}
-			rested.CompareAndSwap(0, int64(time.Since(began)))
-			return p.erase(ctx)
+			elapsed.CompareAndSwap(0, int64(time.Since(began)))
+			return p.deleteDue(ctx)
 		}
-		p.awaitSleep() // Its notification must not come in later.
+		// The notification of the first connection would end the pause, so the
+		// subscription must have consumed it before the insert.
+		p.awaitSleep()
 		b.Exec(test.sql)
 		b.requireDrained()
-		require.GreaterOrEqual(t, time.Duration(rested.Load()), pause)
+		require.GreaterOrEqual(t, time.Duration(elapsed.Load()), pause)
 	})
 }
 
-func TestNotificationCutsAPauseShort(t *testing.T) {
+func TestNotificationEndsAPause(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
@@ -251,19 +259,19 @@ func TestNotificationCutsAPauseShort(t *testing.T) {
 		if call == 1 {
 			return never, nil
 		}
-		return p.erase(ctx)
+		return p.deleteDue(ctx)
 	}
 	p.awaitSleep()
 	p.wakeUp()
 	b.Exec(insert)
-	// Like an operator who removes the obstacle.
+	// An operator who has removed an obstacle can notify in the same way.
 	b.Exec("SELECT pg_notify($1, $2)", listen.Channel, kind)
 	b.requireDrained()
-	require.EqualValues(t, 2, p.works.Load(), "a writer beside it wakes nobody")
+	require.EqualValues(t, 2, p.workCalls.Load(), "a writer does not notify while the subscription is awake")
 }
 
-// What goes wrong with the work is said, and the work tried again.
-func TestFailedWorkIsTriedAgain(t *testing.T) {
+// If the work fails, the subscription logs the error and requests the work again.
+func TestFailedWorkIsRetried(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
@@ -271,46 +279,46 @@ func TestFailedWorkIsTriedAgain(t *testing.T) {
 		if call <= 2 {
 			return 0, net.ErrClosed
 		}
-		return p.erase(ctx)
+		return p.deleteDue(ctx)
 	}
 	p.start()
 	b.Exec(insert)
 	b.requireDrained()
-	require.EqualValues(t, 3, p.works.Load())
-	require.Equal(t, 2, p.logged(failing), "once loudly")
+	require.EqualValues(t, 3, p.workCalls.Load())
+	require.Equal(t, 2, p.logged(queryFailed), "the first failure is a warning, the second is logged at debug level")
 }
 
 func TestSubscriptionStopsInEveryState(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, b *bundle, p *probe){
 		"connecting": func(_ *testing.T, _ *bundle, p *probe) {
-			var dialling atomic.Bool
+			var dialing atomic.Bool
 			p.Listener.Conn.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-				dialling.Store(true)
+				dialing.Store(true)
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
 			p.start()
-			p.await("the subscription to dial", dialling.Load)
+			p.await("the subscription to dial", dialing.Load)
 		},
 		"waiting to connect again": func(_ *testing.T, _ *bundle, p *probe) {
 			p.Timing.Reconnect = never
 			p.Listener.Conn.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 			p.start()
-			p.await("the subscription to give up", func() bool { return p.logged(lost) == 1 })
+			p.await("the failed connection to be logged", func() bool { return p.logged(connectionLost) == 1 })
 		},
-		"checking its hearing": func(t *testing.T, _ *bundle, p *probe) {
+		"waiting for the self-check": func(t *testing.T, _ *bundle, p *probe) {
 			p.Timing.SelfCheckWait = never
-			p.Listener.Pool = elsewhere(t, pgtest.New(t).URL).pool
+			p.Listener.Pool = newNotifyPool(t, pgtest.New(t).URL).pool
 			p.start()
-			p.await("the check", func() bool {
+			p.await("the notification of the self-check to be sent", func() bool {
 				return p.Listener.Pool.Stat().AcquireCount() == 1 &&
 					p.Listener.Pool.Stat().AcquiredConns() == 0
 			})
 		},
 		"waiting for the lock": func(t *testing.T, b *bundle, p *probe) {
 			p.Timing.LockTimeout = never
-			b.hold("")
+			b.holdAwakeLock("")
 			b.Exec(insert)
 			p.start()
 			pgtest.WaitFor(t, "a session that waits", func(context.Context) (bool, error) {
@@ -318,12 +326,12 @@ func TestSubscriptionStopsInEveryState(t *testing.T) {
 					b.key2, b.connections(subscriptions))) == 1, nil
 			})
 		},
-		"at work": func(_ *testing.T, _ *bundle, p *probe) {
+		"working": func(_ *testing.T, _ *bundle, p *probe) {
 			p.gate()
 			p.start()
 			p.wakeUp()
 		},
-		"leaving work alone": func(_ *testing.T, _ *bundle, p *probe) {
+		"pausing between work": func(_ *testing.T, _ *bundle, p *probe) {
 			p.work = func(context.Context, int64) (time.Duration, error) { return never, nil }
 			p.awaitSleep()
 			p.wakeUp()
@@ -344,7 +352,7 @@ func TestSubscriptionStopsInEveryState(t *testing.T) {
 			p.stop()
 			pgtest.WaitFor(t, "the connection to be closed",
 				func(context.Context) (bool, error) { return len(b.connections(listeners)) == 0, nil })
-			p.await("the subscription's connection to be given back",
+			p.await("the subscription's connection to be released",
 				func() bool { return p.Listener.Sessions.Stat().AcquiredConns() == 0 })
 		})
 	}

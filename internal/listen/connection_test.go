@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	lost    = "wakeup_connection_lost"
-	failing = "due_work_query_failed"
+	connectionLost = "wakeup_connection_lost"
+	queryFailed    = "due_work_query_failed"
 )
 
-func TestSubscriptionOutlivesItsConnections(t *testing.T) {
+func TestSubscriptionContinuesAfterLostConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
@@ -34,26 +34,26 @@ func TestSubscriptionOutlivesItsConnections(t *testing.T) {
 		b.Terminate("pid = $1", before[0])
 		b.Exec(insert)
 		b.requireDrained()
-		pgtest.WaitFor(t, "one fresh connection", func(context.Context) (bool, error) {
+		pgtest.WaitFor(t, "one new connection", func(context.Context) (bool, error) {
 			now := b.connections(listeners)
 			return len(now) == 1 && now[0] != before[0], nil
 		})
 	}
-	require.InDelta(t, 5, p.logged(lost), 2,
-		"a busy machine may break a connection before it is there, and tell of it twice")
+	require.InDelta(t, 5, p.logged(connectionLost), 2,
+		"a connection may end while it is established, or its loss may be logged twice")
 	require.False(t, p.Polls())
 }
 
-// A listener also receives notifications for River, on its first and each later
-// connection.
+// The listener passes notifications of another channel to OnTopic, on its first and on
+// each later connection.
 func TestListenerPassesOnAnotherTopic(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	heard := make(chan string, 1)
+	received := make(chan string, 1)
 	p.Listener.Topic, p.Listener.OnTopic = "sexton.other", func(payload string) {
 		select {
-		case heard <- payload:
+		case received <- payload:
 		default:
 		}
 	}
@@ -63,7 +63,7 @@ func TestListenerPassesOnAnotherTopic(t *testing.T) {
 		pgtest.WaitFor(t, "the notification", func(context.Context) (bool, error) {
 			b.Exec("SELECT pg_notify('sexton.other', $1)", want)
 			select {
-			case got := <-heard:
+			case got := <-received:
 				return got == want, nil
 			default:
 				return false, nil
@@ -75,7 +75,8 @@ func TestListenerPassesOnAnotherTopic(t *testing.T) {
 	b.requireDrained()
 }
 
-// What came in while nobody listened is found right after the connection is there again.
+// The subscription queries immediately after each connection of its listener. It finds
+// rows that were inserted before without a notification.
 func TestSubscriptionQueriesAfterConnecting(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -83,17 +84,18 @@ func TestSubscriptionQueriesAfterConnecting(t *testing.T) {
 	p := newProbe(b)
 	p.start()
 	b.requireDrained()
-	p.await("sleep", func() bool { return p.looks.Load() >= 3 })
+	p.await("the subscription to sleep", func() bool { return p.queries.Load() >= 3 })
 
-	// Silently, so that only the look after connecting finds it.
+	// The insert sends no notification, so only the query after the next connection can
+	// find the row.
 	b.Exec("BEGIN; SET LOCAL sexton.notify = off; " + insert + "; COMMIT")
 	b.Terminate("application_name = $1", listeners)
 	b.requireDrained()
 }
 
-// Asleep, the subscription notices by its own notifications that its connection is
+// While the subscription sleeps, the listener's self-check detects that the connection is
 // stalled.
-func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
+func TestSelfCheckDetectsAStalledConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	network := &pgtest.Network{}
@@ -105,12 +107,13 @@ func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	stall(t, network)
 	b.Exec(insert)
 	b.requireDrained()
-	require.Positive(t, p.logged(lost))
-	p.await("a fresh connection to hear", func() bool { return !p.Polls() })
+	require.Positive(t, p.logged(connectionLost))
+	p.await("a new connection to receive notifications", func() bool { return !p.Polls() })
 }
 
-// Awake, it notices by the answer that does not come.
-func TestStalledConnectionIsNoticedAwake(t *testing.T) {
+// While the subscription is awake, the timeout of a statement detects that its connection
+// is stalled.
+func TestTimeoutDetectsAStalledConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	network := &pgtest.Network{}
@@ -124,29 +127,31 @@ func TestStalledConnectionIsNoticedAwake(t *testing.T) {
 	open()
 	p.await("a second connection", func() bool { return network.Dials.Load() >= 2 })
 	b.requireDrained()
-	p.await("the subscription to say so", func() bool { return p.logged(failing) > 0 })
+	p.await("the failed query to be logged", func() bool { return p.logged(queryFailed) > 0 })
 }
 
-// A pool that gives no connection away must not hold the subscription up for ever.
-func TestSubscriptionDoesNotWaitForItsPool(t *testing.T) {
+// If the listener's pool has no free connection, the self-check fails after the timeout
+// and the listener connects again.
+func TestSelfCheckDoesNotWaitForItsPool(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Listener.Pool = elsewhere(t, b.URL).pool
+	p.Listener.Pool = newNotifyPool(t, b.URL).pool
 	p.Timing.Answer = 100 * time.Millisecond
 	held := pgtest.Acquire(t, p.Listener.Pool)
 	p.start()
-	p.await("the subscription to give up", func() bool { return p.logged(lost) > 0 })
+	p.await("the failed self-check to be logged", func() bool { return p.logged(connectionLost) > 0 })
 	held.Release()
 	b.Exec(insert)
 	b.requireDrained()
 }
 
-// In shared mode by whoever that is, the lock cannot be had: writers go on notifying.
-func TestForeignSessionHoldsTheLockShared(t *testing.T) {
+// If another session holds the awake lock in shared mode, the subscription cannot take
+// the lock, and writers notify.
+func TestSharedAwakeLockOfAnotherSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.hold("_shared")
+	b.holdAwakeLock("_shared")
 	p := newProbe(b)
 	p.awaitSleep()
 	for range 20 {
@@ -156,11 +161,12 @@ func TestForeignSessionHoldsTheLockShared(t *testing.T) {
 	p.stop()
 }
 
-// Held exclusively, it keeps writers from notifying. Queries find their rows.
-func TestForeignSessionHoldsTheLockExclusively(t *testing.T) {
+// If another session holds the awake lock exclusively, writers do not notify. The
+// subscription finds the rows by its regular queries.
+func TestExclusiveAwakeLockOfAnotherSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.hold("")
+	b.holdAwakeLock("")
 	p := newProbe(b)
 	p.Timing.MaxSleep = 20 * time.Millisecond
 	p.awaitSleep()
@@ -171,17 +177,20 @@ func TestForeignSessionHoldsTheLockExclusively(t *testing.T) {
 	p.stop()
 }
 
-// The server may grant the lock in the moment in which waiting for it has taken too long.
-func TestLockGrantedTooLateIsNotKept(t *testing.T) {
+// The server may grant the lock at the moment at which the lock timeout expires. The
+// subscription releases that lock.
+func TestLockGrantedTooLateIsReleased(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
 	p.Timing.LockTimeout = time.Millisecond
 	p.awaitSleep()
 	foreign := b.connect()
-	execute(t, foreign, "SET lock_timeout = '10s'") // A subscription that kept the lock would keep it for ever.
+	// If the subscription kept the lock, the foreign session's request would fail.
+	execute(t, foreign, "SET lock_timeout = '10s'")
 	for range 200 {
-		// Released about when the subscription's patience ends.
+		// The foreign session releases its lock at about the time at which the
+		// subscription's lock timeout expires.
 		execute(t, foreign, "SELECT pg_advisory_lock_shared($1::int, $2::int)", b.key1, b.key2)
 		b.Exec(insert)
 		execute(t, foreign, "SELECT pg_advisory_unlock_all()")
@@ -196,33 +205,34 @@ func TestLockGrantedTooLateIsNotKept(t *testing.T) {
 func TestSubscriptionReportsWhetherItIsConnected(t *testing.T) {
 	t.Parallel()
 	p := newProbe(setup(t))
-	connected := func(want bool) {
-		pgtest.WaitFor(t, "a subscription that says whether it is connected",
+	waitForConnected := func(want bool) {
+		pgtest.WaitFor(t, "the subscription's connection state to change",
 			func(context.Context) (bool, error) { return p.Connected() == want, nil })
 	}
 	require.False(t, p.Connected(), "before it runs")
 	p.awaitSleep()
-	connected(true)
+	waitForConnected(true)
 	p.stop()
-	connected(false)
+	waitForConnected(false)
 }
 
 const (
-	silent = "SET sexton.notify = off; " + insert + "; RESET sexton.notify"
-	deaf   = "notifications_do_not_arrive"
+	silentInsert = "SET sexton.notify = off; " + insert + "; RESET sexton.notify"
+	notReceiving = "notifications_do_not_arrive"
 )
 
-// caller is a pool of one connection whose database can be changed. Notifications reach
-// only their own.
-type caller struct {
+// notifyPool is a pool with one connection whose database can be changed. A notification
+// reaches only listeners of the database that sent it, so a listener whose pool is in
+// another database receives none.
+type notifyPool struct {
 	pool     *pgxpool.Pool
 	database atomic.Pointer[string]
 }
 
-func elsewhere(t *testing.T, url string) *caller {
+func newNotifyPool(t *testing.T, url string) *notifyPool {
 	config := pgtest.Must(pgxpool.ParseConfig(url))(t)
 	config.MaxConns = 1
-	c := &caller{}
+	c := &notifyPool{}
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		if name := c.database.Load(); name != nil {
 			conn.Database = *name
@@ -234,7 +244,7 @@ func elsewhere(t *testing.T, url string) *caller {
 	return c
 }
 
-func (c *caller) moveTo(database string) {
+func (c *notifyPool) moveTo(database string) {
 	c.database.Store(&database)
 	c.pool.Reset()
 }
@@ -242,101 +252,102 @@ func (c *caller) moveTo(database string) {
 func TestSubscriptionPollsWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	call := elsewhere(t, pgtest.New(t).URL)
+	notifier := newNotifyPool(t, pgtest.New(t).URL)
 	p := newProbe(b)
-	p.Listener.Pool = call.pool
+	p.Listener.Pool = notifier.pool
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 50*time.Millisecond
 	open := p.gate()
 	p.start()
-	p.await("the subscription to be deaf", p.Polls)
-	b.Exec(silent)
-	p.await("the work to begin", func() bool { return p.works.Load() == 1 })
-	require.False(t, pgtest.Must(b.awake(t.Context()))(t), "behind a transaction pooler the lock would not be its own")
+	p.await("the subscription to poll", p.Polls)
+	b.Exec(silentInsert)
+	p.await("the work to begin", func() bool { return p.workCalls.Load() == 1 })
+	require.False(t, pgtest.Must(b.awake(t.Context()))(t), "through a transaction pooler another session could own the lock")
 	open()
 	b.requireDrained()
 
-	calls := call.pool.Stat().AcquireCount()
-	p.await("more checks", func() bool { return call.pool.Stat().AcquireCount() >= calls+5 })
-	require.Equal(t, 1, p.logged(deaf), "said once")
-	require.Zero(t, p.logged(lost))
+	calls := notifier.pool.Stat().AcquireCount()
+	p.await("more checks", func() bool { return notifier.pool.Stat().AcquireCount() >= calls+5 })
+	require.Equal(t, 1, p.logged(notReceiving), "logged once")
+	require.Zero(t, p.logged(connectionLost))
 	require.Zero(t, p.logged("notifications_arrive_again"))
 
-	call.moveTo(b.Name)
-	p.await("the subscription to hear", func() bool { return !p.Polls() })
-	p.await("a log line", func() bool { return p.logged("notifications_arrive_again") == 1 })
+	notifier.moveTo(b.Name)
+	p.await("the subscription to receive notifications", func() bool { return !p.Polls() })
+	p.await("the recovery to be logged", func() bool { return p.logged("notifications_arrive_again") == 1 })
 	b.Exec(insert)
 	b.requireDrained()
 }
 
-// A subscription that received nothing polls until a notification arrives, on any
-// connection.
+// A listener that received no notification polls on all further connections, until a
+// notification arrives.
 func TestSubscriptionPollsOnLaterConnectionsToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Listener.Pool = elsewhere(t, pgtest.New(t).URL).pool
+	p.Listener.Pool = newNotifyPool(t, pgtest.New(t).URL).pool
 	p.Timing.SelfCheckWait = 20 * time.Millisecond
 	p.start()
-	p.await("the subscription to be deaf", p.Polls)
+	p.await("the subscription to poll", p.Polls)
 	for range 3 {
-		before := p.logged(lost)
-		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) {
+		before := p.logged(connectionLost)
+		pgtest.WaitFor(t, "the listener's connection", func(context.Context) (bool, error) {
 			return len(b.connections(listeners)) == 1,
 				nil
 		})
 		b.Terminate("application_name = $1", listeners)
-		// It is said twice where the connection ends within the check of a fresh one.
-		p.await("a lost connection", func() bool { return p.logged(lost) > before })
-		b.Exec(silent)
+		// The loss is logged twice if the connection ends during the self-check of a new
+		// connection.
+		p.await("the lost connection to be logged", func() bool { return p.logged(connectionLost) > before })
+		b.Exec(silentInsert)
 		b.requireDrained()
 	}
 	require.True(t, p.Polls())
-	require.Equal(t, 1, p.logged(deaf))
+	require.Equal(t, 1, p.logged(notReceiving))
 }
 
-// The listener's first self-check may arrive late, for example on a busy machine. From
-// then on it receives notifications.
+// If the first self-check arrives after its timeout, for example on a busy machine, the
+// listener stops polling.
 func TestListenerStopsPollingAfterALateNotification(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	call := elsewhere(t, pgtest.New(t).URL)
-	p.Listener.Pool = call.pool
+	notifier := newNotifyPool(t, pgtest.New(t).URL)
+	p.Listener.Pool = notifier.pool
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 2*time.Second
 	p.start()
-	p.await("the subscription to be deaf", p.Polls)
-	call.moveTo(pgtest.Must(pgx.ParseConfig(b.URL))(t).Database)
-	p.await("the subscription to hear", func() bool { return !p.Polls() })
-	require.Zero(t, p.logged(lost), "nothing is wrong with the connection")
+	p.await("the subscription to poll", p.Polls)
+	notifier.moveTo(pgtest.Must(pgx.ParseConfig(b.URL))(t).Database)
+	p.await("the subscription to receive notifications", func() bool { return !p.Polls() })
+	require.Zero(t, p.logged(connectionLost), "the connection is kept")
 	require.Equal(t, 1, p.logged("notifications_arrive_again"))
 	b.Exec(insert)
 	b.requireDrained()
 }
 
-// The reason for which the listener has cut its last connection is none for which the
-// next one cannot be dialled: that is an outage, and to be told.
+// A listener closes its connection if it still receives no notifications, and does not
+// log that. If the next connection fails, it logs the error of that connection.
 func TestPollingListenerLogsThatItCannotConnect(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Listener.Pool = elsewhere(t, pgtest.New(t).URL).pool
+	p.Listener.Pool = newNotifyPool(t, pgtest.New(t).URL).pool
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 50*time.Millisecond
-	var away atomic.Bool
+	var unreachable atomic.Bool
 	p.Listener.Conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if away.Load() {
+		if unreachable.Load() {
 			return nil, errors.New("no route to host")
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
 	p.start()
-	p.await("the subscription to be deaf", p.Polls)
-	away.Store(true)
-	p.await("a line about it", func() bool { return p.logged(lost) > 0 })
-	require.Regexp(t, lost+`.* error=.*no route to host`, p.log.String())
+	p.await("the subscription to poll", p.Polls)
+	unreachable.Store(true)
+	p.await("the failed connection to be logged", func() bool { return p.logged(connectionLost) > 0 })
+	require.Regexp(t, connectionLost+`.* error=.*no route to host`, p.log.String())
 }
 
-// An application may have the table locked for longer than a subscription waits for its
-// awake lock. The look has its own time.
+// An application may lock the table for longer than the lock timeout of the awake lock.
+// The query for due work waits for the table without an error.
 func TestQueryWaitsForALockedTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -344,16 +355,16 @@ func TestQueryWaitsForALockedTable(t *testing.T) {
 	p.awaitSleep()
 	locked := b.Begin(t, "LOCK TABLE "+table)
 	b.Exec("SELECT pg_notify($1, $2)", listen.Channel, kind)
-	pgtest.Await(t, b.Pool(), "the look to wait", `
+	pgtest.Await(t, b.Pool(), "the query to wait for the table", `
 		SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database() AND wait_event = 'relation')`, subscriptions)
 	require.NoError(t, locked.Rollback(t.Context()))
 	b.Exec(insert)
 	b.requireDrained()
-	require.Zero(t, p.logged(failing))
+	require.Zero(t, p.logged(queryFailed))
 }
 
-// No notification arrives. A sleeping subscription queries when its time has passed,
-// without the awake lock and the barrier.
+// A sleeping subscription queries after MaxSleep, or when a row falls due, without a
+// notification.
 func TestSleepingSubscriptionQueries(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -371,22 +382,23 @@ func TestSleepingSubscriptionQueries(t *testing.T) {
 	})
 }
 
-// An idle subscription needs one statement for a look.
-func TestIdleQueryIsOneStatement(t *testing.T) {
+// A query of a sleeping subscription opens no connection and takes none of the Sessions
+// pool.
+func TestIdleQueryUsesNoSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
 	p.Timing.MaxSleep = 20 * time.Millisecond
 	p.awaitSleep()
 	awake := b.connections(subscriptions)
-	before := p.looks.Load()
-	p.await("more looks", func() bool { return p.looks.Load() >= before+5 })
+	before := p.queries.Load()
+	p.await("more queries of the subscription", func() bool { return p.queries.Load() >= before+5 })
 	require.Equal(t, awake, b.connections(subscriptions))
 	require.Zero(t, p.Listener.Sessions.Stat().AcquiredConns())
 }
 
-// While one replica of a worker works, another one requests the work and sleeps. It takes
-// over when the first one dies.
+// While one replica works, another replica requests the work once and sleeps. After the
+// first replica has stopped, the other one does the work.
 func TestReplicaWithoutTheLockSleeps(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -402,24 +414,24 @@ func TestReplicaWithoutTheLockSleeps(t *testing.T) {
 	third.Timing.MaxSleep = time.Hour
 	for _, p := range []*probe{second, third} {
 		p.work = func(ctx context.Context, _ int64) (time.Duration, error) {
-			if p.waits.Load() == 0 {
+			if p.waitingCalls.Load() == 0 {
 				return 0, nil
 			}
-			return p.erase(ctx)
+			return p.deleteDue(ctx)
 		}
 	}
 	first.awaitSleep()
 	b.Exec(insert)
 	<-working
 	second.start()
-	second.await("looks", func() bool { return second.works.Load() >= 3 })
-	require.Zero(t, second.waits.Load())
+	second.await("three requests for the work", func() bool { return second.workCalls.Load() >= 3 })
+	require.Zero(t, second.waitingCalls.Load())
 	third.start()
-	third.await("a request for the work", func() bool { return third.works.Load() >= 1 })
-	asked, looked := third.works.Load(), second.works.Load()
-	second.await("more looks", func() bool { return second.works.Load() >= looked+10 })
-	require.LessOrEqual(t, third.works.Load(), asked+1,
-		"it sleeps; only the start of its listener may call it once more")
+	third.await("a request for the work", func() bool { return third.workCalls.Load() >= 1 })
+	requests, earlier := third.workCalls.Load(), second.workCalls.Load()
+	second.await("more requests for the work", func() bool { return second.workCalls.Load() >= earlier+10 })
+	require.LessOrEqual(t, third.workCalls.Load(), requests+1,
+		"the third subscription sleeps. Only the start of its listener may wake it once more")
 	require.Len(t, b.Rows("SELECT FROM "+table), 1)
 	first.stop()
 	b.requireDrained()

@@ -19,19 +19,21 @@ import (
 	"sexton/internal/problem"
 )
 
-// Channel is the channel that wake triggers notify, with the kind as payload.
+// Channel is the channel on which wake triggers notify. The payload is the kind.
 const Channel = "sexton_wake"
 
-// Listener listens on one connection for all subscriptions of a database.
+// Listener listens on one connection for all subscriptions of a database. pgxlisten opens
+// a new connection after a loss.
 type Listener struct {
 	Database string
-	// Conn dials the connection that listens. It must be direct, because LISTEN does not
-	// deliver through a transaction pooler.
+	// Conn is the configuration of the listening connection. The connection must be
+	// direct, because LISTEN does not deliver through a transaction pooler.
 	Conn *pgx.ConnConfig
 	// Pool sends the notifications of the self-check, and runs the queries of sleeping
 	// subscriptions.
 	Pool *pgxpool.Pool
-	// Sessions are direct connections. A subscription has one of them while it is awake.
+	// Sessions is a pool of direct connections. A subscription holds one of them while it
+	// is awake.
 	Sessions *pgxpool.Pool
 	Logger   *slog.Logger
 	Timing   Timing
@@ -43,26 +45,28 @@ type Listener struct {
 	subscriptions []*Subscription
 	timing        Timing
 	outage        outage
-	// selfCheck is the payload of the listener's own notifications. received is true
-	// once the last one has arrived.
+	// selfCheck is the payload of the notifications that the listener sends to itself.
+	// received is true if the last of them has arrived.
 	selfCheck                    string
 	connected, polling, received atomic.Bool
-	// ready is closed when the first connection has been checked or has failed. Before
-	// that, a subscription could only poll.
+	// ready is closed when the first connection has been checked or has failed.
+	// Subscriptions start after that, because they could only poll before.
 	ready     chan struct{}
 	readyOnce sync.Once
-	// listenTimeout closes a connection on which LISTEN gets no answer.
+	// listenTimeout is the timer that closes a connection on which LISTEN gets no
+	// response.
 	listenTimeout *time.Timer
 
 	mu   sync.Mutex
 	conn *pgx.Conn
-	// closeReason is the reason why the listener itself has closed its connection.
+	// closeReason is the reason for which the listener itself closed its connection, or
+	// nil.
 	closeReason error
 }
 
 var _ pgxlisten.BacklogHandler = (*Listener)(nil)
 
-// Add makes subscriptions run with the listener.
+// Add adds subscriptions, which Run serves.
 func (l *Listener) Add(subscriptions ...*Subscription) {
 	for _, sub := range subscriptions {
 		sub.Listener, sub.token = l, make(chan struct{}, 1)
@@ -70,8 +74,8 @@ func (l *Listener) Add(subscriptions ...*Subscription) {
 	}
 }
 
-// Run listens and serves the subscriptions until ctx ends. It logs an error once per
-// outage and reconnects after about a second.
+// Run listens and serves the subscriptions until ctx ends. It logs the loss of the
+// connection once per outage and reconnects after about a second.
 func (l *Listener) Run(ctx context.Context) {
 	l.timing, l.selfCheck, l.ready = l.Timing.withDefaults(), "check "+rand.Text(), make(chan struct{})
 	l.outage = outage{
@@ -94,17 +98,17 @@ func (l *Listener) Run(ctx context.Context) {
 			}
 		})
 	}
-	_ = listener.Listen(ctx) // It returns only when ctx ends.
+	_ = listener.Listen(ctx) // Listen returns only when ctx ends.
 	l.connected.Store(false)
 	running.Wait()
 }
 
-// receives reports whether a writer's notification would arrive.
+// receives reports whether the listener currently receives notifications.
 func (l *Listener) receives() bool { return l.connected.Load() && !l.polling.Load() }
 
 func (l *Listener) dial(ctx context.Context) (*pgx.Conn, error) {
 	l.mu.Lock()
-	l.closeReason = nil // It does not explain why the next connection fails.
+	l.closeReason = nil // An earlier reason does not explain why the next connection fails.
 	l.mu.Unlock()
 	conn, err := pgx.ConnectConfig(ctx, l.Conn)
 	if err != nil {
@@ -122,7 +126,8 @@ var (
 	errStillPolling = errors.New("the connection receives no notifications, like the previous ones")
 )
 
-// closeConn closes the socket of a connection that another goroutine waits on.
+// closeConn closes the socket of conn if conn is still the listening connection. Another
+// goroutine may be waiting on the connection.
 func (l *Listener) closeConn(conn *pgx.Conn, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +137,9 @@ func (l *Listener) closeConn(conn *pgx.Conn, reason error) {
 	}
 }
 
-// handleError is called by pgxlisten before it reconnects. It wakes all subscriptions,
-// because they receive no notifications from now on and must poll.
+// handleError marks the listener as disconnected and wakes all subscriptions, which must
+// poll until the next connection receives notifications. pgxlisten calls it before it
+// reconnects.
 func (l *Listener) handleError(ctx context.Context, err error) {
 	if l.listenTimeout != nil {
 		l.listenTimeout.Stop()
@@ -145,7 +151,7 @@ func (l *Listener) handleError(ctx context.Context, err error) {
 	}
 	l.mu.Unlock()
 	if errors.Is(err, errStillPolling) {
-		return // Subscriptions poll already, and the next connection may receive.
+		return // The subscriptions already poll, and the next connection may receive notifications.
 	}
 	l.connected.Store(false)
 	l.outage.record(ctx, err)
@@ -153,10 +159,13 @@ func (l *Listener) handleError(ctx context.Context, err error) {
 	l.readyOnce.Do(func() { close(l.ready) })
 }
 
-// HandleBacklog is called by pgxlisten after LISTEN on a new connection. It checks
-// whether notifications arrive. If they do not, as through a transaction pooler,
-// subscriptions poll. Notifications before LISTEN and during the check reached no
-// subscription, so all subscriptions query.
+// HandleBacklog checks whether notifications arrive on a new connection, and wakes all
+// subscriptions. If notifications do not arrive, as through a transaction pooler, the
+// subscriptions poll. pgxlisten calls HandleBacklog after LISTEN.
+//
+// Consider a writer that notified while no connection listened. If the writer was visible
+// when LISTEN committed, the queries of the woken subscriptions see its rows. Otherwise
+// it commits after LISTEN, and Postgres delivers its notification.
 func (l *Listener) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
 	l.listenTimeout.Stop()
 	err := l.notifySelf(ctx)
@@ -167,7 +176,7 @@ func (l *Listener) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) 
 	if err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(closing) // Otherwise pgxlisten would continue with it.
+		_ = conn.Close(closing) // pgxlisten would continue with the connection.
 		return err
 	}
 	l.outage.record(ctx, nil)
@@ -177,8 +186,8 @@ func (l *Listener) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) 
 	return nil
 }
 
-// setReceives stores whether notifications arrive and wakes all subscriptions, which then
-// wait or poll.
+// setReceives stores whether notifications arrive, and wakes all subscriptions so that
+// they wait or poll accordingly.
 func (l *Listener) setReceives(ctx context.Context, receives bool) {
 	switch polled := l.polling.Swap(!receives); {
 	case receives && polled:
@@ -201,7 +210,7 @@ func (l *Listener) awaitSelfCheck(ctx context.Context, conn *pgx.Conn) (bool, er
 		case err == nil && notification.Payload == l.selfCheck:
 			return true, nil
 		case err == nil:
-			_ = l.HandleNotification(ctx, notification, conn) // It returns no error.
+			_ = l.HandleNotification(ctx, notification, conn) // HandleNotification never returns an error.
 		case waiting.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
 			return false, nil
 		default:
@@ -210,13 +219,14 @@ func (l *Listener) awaitSelfCheck(ctx context.Context, conn *pgx.Conn) (bool, er
 	}
 }
 
-// HandleNotification is called by pgxlisten for each notification. It does not block.
+// HandleNotification wakes the subscriptions of the notified kind, or passes the payload
+// of Topic on. pgxlisten calls it for each notification, so it must not block.
 func (l *Listener) HandleNotification(ctx context.Context, n *pgconn.Notification, _ *pgx.Conn) error {
 	switch {
 	case n.Channel != Channel:
 		l.OnTopic(n.Payload)
 	case n.Payload == l.selfCheck:
-		if l.received.Store(true); l.polling.Load() { // It arrived after the check had timed out.
+		if l.received.Store(true); l.polling.Load() { // The notification arrived after its self-check had timed out.
 			l.setReceives(ctx, true)
 		}
 	default:
@@ -225,8 +235,8 @@ func (l *Listener) HandleNotification(ctx context.Context, n *pgconn.Notificatio
 	return nil
 }
 
-// wake leaves a token for the subscriptions of a kind, or for all subscriptions if kind
-// is empty.
+// wake gives a token to the subscriptions of a kind, or to all subscriptions if kind is
+// empty.
 func (l *Listener) wake(kind string) {
 	for _, sub := range l.subscriptions {
 		if kind == "" || kind == sub.Kind {
@@ -235,9 +245,9 @@ func (l *Listener) wake(kind string) {
 	}
 }
 
-// runSelfChecks sends the listener a notification at every interval until ctx ends. If it
-// does not arrive, the connection is stalled or cannot receive. It is closed, and
-// pgxlisten dials another one.
+// runSelfChecks sends the listener a notification at every interval until ctx ends. If
+// the notification does not arrive, the connection is stalled or cannot receive.
+// runSelfChecks then closes the connection, and pgxlisten opens a new one.
 func (l *Listener) runSelfChecks(ctx context.Context) {
 	for pace.Sleep(ctx, l.timing.SelfCheck) == nil {
 		l.mu.Lock()
@@ -260,7 +270,7 @@ func (l *Listener) runSelfChecks(ctx context.Context) {
 	}
 }
 
-// notifySelf sends the notification of the self-check.
+// notifySelf sends the notification of the self-check through Pool.
 func (l *Listener) notifySelf(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.Answer)
 	defer cancel()
@@ -268,7 +278,8 @@ func (l *Listener) notifySelf(ctx context.Context) error {
 	return problem.Doing(err, "notify itself")
 }
 
-// outage logs the first error and the recovery, and at debug level the errors in between.
+// outage logs the first error and the recovery of an outage. It logs the errors in
+// between at debug level.
 type outage struct {
 	log               *slog.Logger
 	failed, recovered string

@@ -15,45 +15,46 @@ import (
 // another process may act. TestProtocol visits every state that two writers, two workers
 // and one kill can reach, in every order. It also visits every state with one crash of
 // the server: with two writers (only with the tag long), and with one writer whose
-// workers lose their lease twice. Read it from writer to worker to learn the protocol. If
-// you remove a guard, the test prints the shortest path to a lost row.
+// workers lose their lease twice. If you remove a guard, the test prints the shortest
+// path to a lost row.
 //
 // A lease that expires around a crash matters for tokens, which belong to leases and not
-// to rows, so one row is enough to show a batch under an old token. A second row adds a
-// query or a barrier that sees only one of them, which does not depend on the lease. The
-// combination has 1.3 million states. It was tried, breaks no rule, and takes ten
-// seconds.
+// to rows. One row is therefore enough to show a batch under an old token. A second row
+// adds a query or a barrier that sees only one of the rows, which does not depend on the
+// lease. The combination has 1.3 million states. It was tried, violates no rule, and
+// takes ten seconds.
 //
 // A crash of the server reverts commits of subscriptions since the last flush of the WAL:
-// lease, token, fence, batches. Commits of the application are durable, and so is
-// everything before them. So the token of a lease whose holder is still running may be
+// lease, token, fence, batches. Commits of the application are durable, and so are all
+// commits before them. So the token of a lease whose holder is still running may be
 // granted again.
 //
 // Time is reduced to one rule: the fallback (the tick of cron, the query of a
-// subscription every 10 s) comes when no worker has another step. A writer may stay open
-// forever.
+// subscription every 10 s) is possible only if no worker has another step. A writer may
+// stay open forever.
 
-// guards are the necessary rules of the protocol. The test removes each of them in turn.
+// guards are the rules that the protocol needs. TestProtocol removes each of them in
+// turn.
 type guards struct {
-	// WriteBeforeTest: a writer has its row, and with it the lock on the table, before it
+	// WriteBeforeTest makes a writer write its row, which locks the table, before it
 	// tests the awake lock.
 	WriteBeforeTest bool
-	// Barrier: after it has released the awake lock, a subscription waits for the writers
-	// that hold a lock on the table.
+	// Barrier makes a subscription wait for the writers that hold a lock on the table,
+	// after it has released the awake lock.
 	Barrier bool
-	// CountPrepared: the barrier waits for prepared transactions, whose locks have
+	// CountPrepared makes the barrier wait for prepared transactions, whose locks have
 	// another owner.
 	CountPrepared bool
-	// LookAfterListen: a listener wakes its subscription after LISTEN is committed.
-	LookAfterListen bool
-	// TokenBeforeLook: a subscription consumes the token of a wake-up before it queries
-	// rows, never after.
-	TokenBeforeLook bool
-	// Fence: a batch compares its token with the fence, and holds the fence until it has
-	// committed.
+	// QueryAfterListen makes a listener wake its subscription after LISTEN has committed.
+	QueryAfterListen bool
+	// TokenBeforeQuery makes a subscription consume the token of a wake-up before it
+	// queries, and never after.
+	TokenBeforeQuery bool
+	// Fence makes a batch compare its token with the fence, and lock the fence until the
+	// batch has committed.
 	Fence bool
-	// Confirm: on a connection that is younger than its lease, a pass checks that it
-	// still has the lease.
+	// Confirm makes a pass check that it still has the lease, if its connection is
+	// younger than the lease.
 	Confirm bool
 }
 
@@ -64,27 +65,29 @@ const (
 	workers = 2
 )
 
-// none is the holder of a free lock or lease.
+// none is the holder of a lock or lease that no worker holds.
 const none = -1
 
-// world is a state of the model. It is comparable, so that each state is visited once.
+// world is a state of the model. It is comparable, so that each state is visited only
+// once.
 type world struct {
 	Writers [writers]writer
 	Workers [workers]worker
-	// Awake is the worker that holds the awake lock, Lease the one that holds the lease,
-	// under Token.
+	// Awake is the worker that holds the awake lock. Lease is the worker that holds the
+	// lease, and Token is the token of that lease.
 	Awake, Lease int8
 	Token, Fence int8
-	// Flushed is the state to which a crash of the server reverts. It is kept only until
+	// Flushed is the state to which a crash of the server reverts. It is cleared after
 	// the crash.
 	Flushed flushed
-	// Kills, Crashes and Stalls are how many of each may still happen. Killed: a process
-	// was killed.
+	// Kills, Crashes and Stalls are the numbers of kills, crashes and expired leases that
+	// may still occur. Killed is true if a process was killed.
 	Kills, Crashes, Stalls int8
 	Killed                 bool
 }
 
-// flushed has the flushed commits of subscriptions. Cleaned has one bit for each row.
+// flushed is the flushed part of the subscriptions' commits. Cleaned has one bit for each
+// row.
 type flushed struct {
 	Lease, Token, Fence int8
 	Cleaned             uint8
@@ -92,21 +95,22 @@ type flushed struct {
 
 // writer is a transaction of the application that deletes one parent.
 type writer struct {
-	At writerAt
-	// Notifies: it found the awake lock free, so its commit notifies.
+	Step writerStep
+	// Notifies is true if the writer found the awake lock free, so that its commit
+	// notifies.
 	Notifies bool
-	// Tested: it has tested the awake lock.
+	// Tested is true if the writer has tested the awake lock.
 	Tested bool
 	Row    row
 }
 
-type writerAt int8
+type writerStep int8
 
 const (
-	begun writerAt = iota
+	begun writerStep = iota
 	wrote
 	prepared
-	visible // committed, its locks not yet released
+	visible // The writer has committed and still holds its locks.
 	ended
 )
 
@@ -116,24 +120,26 @@ const (
 	unwritten row = iota
 	uncommitted
 	pending
-	slept // pending, and the fallback has come
+	pendingAfterFallback // The fallback has occurred, and the row is still pending.
 	cleaned
 )
 
-func (r row) waits() bool { return r == pending || r == slept }
+func (r row) isDue() bool { return r == pending || r == pendingAfterFallback }
 
-// worker is a process with one listener and one subscription, each with a connection.
+// worker is a process with one listener and one subscription. Each has a connection of
+// its own.
 type worker struct {
 	Listener     listenerState
-	Subscription subscriptionAt
-	// Called is the token of a wake-up. There is at most one.
-	Called bool
-	// Writers has the writers that the barrier waits for, and Rows the rows that the
-	// batch has read, one bit for each.
+	Subscription subscriptionStep
+	// HasToken is true if the subscription has an unconsumed token. It has at most one.
+	HasToken bool
+	// Writers are the writers for which the barrier waits, and Rows are the rows that the
+	// batch has read. Each has one bit per writer.
 	Writers, Rows uint8
 	// Token is the token of the worker's lease, or 0.
 	Token int8
-	// Younger: its connection was opened after a crash of the server.
+	// Younger is true if the pass continues on a connection that was opened after a crash
+	// of the server.
 	Younger bool
 	Dead    bool
 }
@@ -142,44 +148,46 @@ type listenerState int8
 
 const (
 	disconnected listenerState = iota
-	listening                  // LISTEN is committed
-	hearing                    // and the subscription was woken
+	listening                  // LISTEN has committed.
+	receiving                  // The subscription was woken after LISTEN.
 )
 
-type subscriptionAt int8
+type subscriptionStep int8
 
 const (
-	asleep     subscriptionAt = iota
-	looks                     // is anything due? If so, it takes the awake lock, or sleeps if another one has it
-	acquires                  // the lease
-	raises                    // the fence
-	begins                    // a batch
-	commits                   // it
-	drops                     // the awake lock
-	atBarrier                 // raises the barrier
-	waits                     // for the writers of the barrier
-	looksAgain                // behind the barrier
-	forgetsLate
+	asleep subscriptionStep = iota
+	// A subscription queries. If a row is due, it takes the awake lock, or sleeps if
+	// another worker holds the lock.
+	queries
+	acquiresLease
+	raisesFence
+	beginsBatch
+	commitsBatch
+	releasesLock
+	raisesBarrier
+	waitsAtBarrier
+	queriesAgain // The subscription queries after the barrier.
+	dropsTokenLate
 )
 
-// step is something that one process does and no other can interrupt.
+// step is an atomic action of one process.
 type step struct {
 	who, what string
 	next      world
-	// byWorker: a worker takes it by itself as soon as it can.
+	// byWorker is true if a worker takes the step by itself, without an outside event.
 	byWorker bool
 }
 
-// explorer collects the steps out of one state.
+// explorer collects the possible steps of one state.
 type explorer struct {
 	guards guards
 	now    world
 	steps  []step
-	// wrong is the first rule that a step breaks.
-	wrong string
+	// violation describes the first rule that a step violates.
+	violation string
 }
 
-func (e *explorer) can(who, what string, byWorker bool, change func(w *world)) {
+func (e *explorer) addStep(who, what string, byWorker bool, change func(w *world)) {
 	next := e.now
 	change(&next)
 	if next.normalize(); next != e.now {
@@ -187,16 +195,16 @@ func (e *explorer) can(who, what string, byWorker bool, change func(w *world)) {
 	}
 }
 
-// normalize makes states equal that differ in nothing that matters any more: how a writer
-// ended, and the numbers of tokens while no worker has one. Only their order counts. A
-// crash comes once.
+// normalize makes states equal if their differences no longer matter. It clears how a
+// writer ended, and it resets the token numbers if no worker has a token. The flushed
+// state matters only until the crash.
 func (w *world) normalize() {
 	if w.Crashes == 0 {
 		w.Flushed = flushed{Lease: none}
 	}
 	for i, each := range w.Writers {
-		if each.At == ended && !each.Row.waits() && (w.Crashes == 0 || w.Flushed.Cleaned&(1<<i) != 0) {
-			w.Writers[i] = writer{At: ended}
+		if each.Step == ended && !each.Row.isDue() && (w.Crashes == 0 || w.Flushed.Cleaned&(1<<i) != 0) {
+			w.Writers[i] = writer{Step: ended}
 		}
 	}
 	for _, each := range w.Workers {
@@ -207,18 +215,18 @@ func (w *world) normalize() {
 	w.Token, w.Fence, w.Flushed.Token, w.Flushed.Fence = 0, 0, 0, 0
 }
 
-// flush has the disk catch up with the log, which any commit of the application does.
+// flush flushes the WAL. Each commit of the application does this.
 func (w *world) flush() {
 	w.Flushed = flushed{w.Lease, w.Token, w.Fence, 0}
 	for i, each := range w.Writers {
-		if each.Row == cleaned || each.At == ended && each.Row == unwritten {
+		if each.Row == cleaned || each.Step == ended && each.Row == unwritten {
 			w.Flushed.Cleaned |= 1 << i
 		}
 	}
 }
 
 func (e *explorer) explore(now world) {
-	e.now, e.steps, e.wrong = now, e.steps[:0], ""
+	e.now, e.steps, e.violation = now, e.steps[:0], ""
 	for i := range now.Writers {
 		e.writer(i)
 	}
@@ -228,15 +236,16 @@ func (e *explorer) explore(now world) {
 		e.kill(i)
 	}
 	e.server()
-	e.can("the lease", "runs out", false, func(w *world) {
+	e.addStep("the lease", "expires", false, func(w *world) {
 		if w.Lease != none && w.Stalls > 0 {
 			w.Lease, w.Stalls = none, w.Stalls-1
 		}
 	})
-	e.floor()
+	e.fallback()
 }
 
-// swapped is the same state with other numbers for its writers or its workers.
+// swapped returns the same state with the numbers of the writers or of the workers
+// exchanged.
 func (w world) swapped(writers, workers bool) world {
 	if writers {
 		w.Writers[0], w.Writers[1] = w.Writers[1], w.Writers[0]
@@ -256,10 +265,11 @@ func (w world) swapped(writers, workers bool) world {
 	return w
 }
 
-// visited are states, whatever the numbers of their writers and workers.
+// visited is a set of states. States that differ only in the numbers of their writers and
+// workers count as equal.
 type visited map[world]bool
 
-// add reports whether the state is new.
+// add adds a state and reports whether it is new.
 func (v visited) add(w world) bool {
 	for n := range 4 {
 		if v[w.swapped(n&1 != 0, n&2 != 0)] {
@@ -271,17 +281,17 @@ func (v visited) add(w world) bool {
 }
 
 var (
-	killing  = world{Awake: none, Lease: none, Kills: 1, Stalls: 1, Flushed: flushed{Lease: none}}
-	crashing = world{Awake: none, Lease: none, Crashes: 1, Flushed: flushed{Lease: none}}
-	stalling = world{
+	startWithKill           = world{Awake: none, Lease: none, Kills: 1, Stalls: 1, Flushed: flushed{Lease: none}}
+	startWithCrash          = world{Awake: none, Lease: none, Crashes: 1, Flushed: flushed{Lease: none}}
+	startWithCrashAndStalls = world{
 		Awake: none, Lease: none, Crashes: 1, Stalls: 2, Flushed: flushed{Lease: none},
-		Writers: [writers]writer{1: {At: ended}},
+		Writers: [writers]writer{1: {Step: ended}},
 	}
 )
 
-// exploreAll visits all states breadth first, until a rule is broken: by the shortest
-// way, which is the trace.
-func exploreAll(g guards, start world) (states int, wrong string, trace []string) {
+// exploreAll visits all states that are reachable from start, breadth first, until a step
+// violates a rule. The trace is the shortest path to the violation.
+func exploreAll(g guards, start world) (states int, violation string, trace []string) {
 	type reached struct {
 		state     world
 		from      int
@@ -292,12 +302,12 @@ func exploreAll(g guards, start world) (states int, wrong string, trace []string
 	e := &explorer{guards: g}
 	for next := 0; next < len(all); next++ {
 		e.explore(all[next].state)
-		if e.wrong != "" {
+		if e.violation != "" {
 			for at := next; at != 0; at = all[at].from {
 				trace = append(trace, all[at].who+" "+all[at].what)
 			}
 			slices.Reverse(trace)
-			return len(all), e.wrong, trace
+			return len(all), e.violation, trace
 		}
 		for _, each := range e.steps {
 			if known.add(each.next) {
@@ -308,17 +318,17 @@ func exploreAll(g guards, start world) (states int, wrong string, trace []string
 	return len(all), "", nil
 }
 
-// TestProtocol finds no order of steps that loses a row or lets an old token commit, and
-// one where any guard is missing.
+// TestProtocol verifies that no order of steps loses a row or lets a batch commit under
+// an old token, and that some order does if any guard is removed.
 func TestProtocol(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]world{"kill": killing, "crash": crashing, "crash and stalls": stalling} {
+	for name, start := range map[string]world{"kill": startWithKill, "crash": startWithCrash, "crash and stalls": startWithCrashAndStalls} {
 		if name == "crash" && !pgtest.Long {
-			continue // One writer is in the crash with stalls.
+			continue // The case "crash and stalls" includes a crash with one writer.
 		}
 		t.Run("all guards, "+name, func(t *testing.T) {
-			states, wrong, trace := exploreAll(allGuards, start)
-			require.Empty(t, wrong, strings.Join(trace, "\n"))
+			states, violation, trace := exploreAll(allGuards, start)
+			require.Empty(t, violation, strings.Join(trace, "\n"))
 			t.Logf("%d states", states)
 		})
 	}
@@ -326,20 +336,20 @@ func TestProtocol(t *testing.T) {
 		"write before test":    func(g *guards) { g.WriteBeforeTest = false },
 		"barrier":              func(g *guards) { g.Barrier = false },
 		"count prepared":       func(g *guards) { g.CountPrepared = false },
-		"look after LISTEN":    func(g *guards) { g.LookAfterListen = false },
-		"token before look":    func(g *guards) { g.TokenBeforeLook = false },
+		"query after LISTEN":   func(g *guards) { g.QueryAfterListen = false },
+		"token before query":   func(g *guards) { g.TokenBeforeQuery = false },
 		"fence in every batch": func(g *guards) { g.Fence = false },
 		"confirmed leases":     func(g *guards) { g.Confirm = false },
 	} {
 		t.Run("without "+name, func(t *testing.T) {
-			g, start := allGuards, killing
+			g, start := allGuards, startWithKill
 			if without(&g); !g.Confirm {
-				start = stalling
+				start = startWithCrashAndStalls
 			}
-			start.Kills = 0 // None is needed to show it.
-			_, wrong, trace := exploreAll(g, start)
-			require.NotEmpty(t, wrong, "the model does not need this guard")
-			t.Logf("%s:\n  %s", wrong, strings.Join(trace, "\n  "))
+			start.Kills = 0 // A violation without a guard needs no kill.
+			_, violation, trace := exploreAll(g, start)
+			require.NotEmpty(t, violation, "the model does not need this guard")
+			t.Logf("%s:\n  %s", violation, strings.Join(trace, "\n  "))
 		})
 	}
 }

@@ -26,16 +26,16 @@ const (
 	kind   = "loose_foreign_keys_cleanup"
 	table  = "loose_foreign_keys_deleted_records"
 	insert = "INSERT INTO " + table + " (fully_qualified_table_name, primary_key_value) VALUES ('x', 1)"
-	// never is longer than any test: what waits so long is switched off.
+	// never is longer than any test. An interval of this length is switched off.
 	never = time.Hour
-	// patience is how long a wake-up may take until it counts as lost.
-	patience = 20 * time.Second
-	// listeners is the application_name of listening connections, subscriptions the one
-	// of those which subscriptions are awake on.
+	// wakeUpTimeout is the time after which a wake-up counts as lost.
+	wakeUpTimeout = 20 * time.Second
+	// listeners is the application_name of the listening connections, and subscriptions
+	// the one of the connections of awake subscriptions.
 	listeners, subscriptions = "listener", "subscription"
 )
 
-// bundle is a database with tombstones that wake a kind, and with tracked parents.
+// bundle is a database whose tombstones wake a kind, with a tracked parent table.
 type bundle struct {
 	*dbtest.DB
 
@@ -64,8 +64,9 @@ func (b *bundle) connect() *pgx.Conn {
 	return pgtest.Connect(b.t, b.URL)
 }
 
-// hold takes the awake lock in a session of its own, in shared mode or not.
-func (b *bundle) hold(mode string) *pgx.Conn {
+// holdAwakeLock takes the awake lock in a new session and returns its connection. The
+// mode is "" for exclusive or "_shared".
+func (b *bundle) holdAwakeLock(mode string) *pgx.Conn {
 	b.t.Helper()
 	conn := b.connect()
 	execute(b.t, conn, "SELECT pg_advisory_lock"+mode+"($1::int, $2::int)", b.key1, b.key2)
@@ -77,7 +78,7 @@ func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 	require.NoError(t, err, sql)
 }
 
-// awake reports whether somebody holds the awake lock exclusively.
+// awake reports whether any session holds the awake lock exclusively.
 func (b *bundle) awake(ctx context.Context) (held bool, err error) {
 	err = b.Pool().QueryRow(ctx, `
 		SELECT EXISTS (
@@ -88,35 +89,37 @@ func (b *bundle) awake(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-// requireDrained waits until nothing is left.
+// requireDrained waits until no tombstone is left. It fails if that takes longer than
+// wakeUpTimeout.
 func (b *bundle) requireDrained() {
 	b.t.Helper()
 	began := time.Now()
 	pgtest.WaitFor(b.t, "the backlog to become 0", func(ctx context.Context) (bool, error) {
 		var left int64
 		err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&left)
-		if err == nil && left > 0 && time.Since(began) > patience {
-			err = errors.New("wake-up lost: rows are left and nobody comes")
+		if err == nil && left > 0 && time.Since(began) > wakeUpTimeout {
+			err = errors.New("wake-up lost: rows are left and no work is requested")
 		}
 		return left == 0, err
 	})
 }
 
-// probe is a listener with a subscription that deletes what is due, without any safety
-// net, and that can be looked at.
+// probe is a listener with a subscription that deletes due rows and counts its calls. Its
+// regular queries and self-checks are switched off, so that only the wake-up protocol
+// starts the work.
 type probe struct {
 	*listen.Subscription
 	*listen.Timing
 
-	b            *bundle
-	log          pgtest.Journal
-	stop         func()
-	looks, works atomic.Int64
-	// waits counts the works that were waited for.
-	waits atomic.Int64
-	// work, if set, replaces deleting; call counts from 1.
+	b                  *bundle
+	log                pgtest.Journal
+	stop               func()
+	queries, workCalls atomic.Int64
+	// waitingCalls counts the calls of Work with wait set.
+	waitingCalls atomic.Int64
+	// work, if set, replaces the deletion of due rows. Its argument call counts from 1.
 	work func(ctx context.Context, call int64) (time.Duration, error)
-	// tracer, if set, traces the subscription's statements.
+	// tracer, if set, traces the statements of the subscription.
 	tracer pgx.QueryTracer
 }
 
@@ -127,7 +130,7 @@ func newProbe(b *bundle) *probe {
 	listener := &listen.Listener{
 		Database: "main", Conn: conn, Pool: b.Pool(), Logger: p.log.Logger(),
 		Timing: listen.Timing{
-			MaxSleep: never, SelfCheck: never, SelfCheckWait: patience, Answer: patience, Poll: time.Millisecond,
+			MaxSleep: never, SelfCheck: never, SelfCheckWait: wakeUpTimeout, Answer: wakeUpTimeout, Poll: time.Millisecond,
 			Reconnect: time.Millisecond, LockTimeout: 2 * time.Millisecond, BarrierPoll: time.Millisecond,
 			BarrierPollMax: 4 * time.Millisecond,
 		},
@@ -137,14 +140,14 @@ func newProbe(b *bundle) *probe {
 		Kind: kind, Database: "main", Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
 		Due: p.due,
 		Work: func(ctx context.Context, _ dbsqlc.DBTX, wait bool) (time.Duration, error) {
-			call := p.works.Add(1)
+			call := p.workCalls.Add(1)
 			if wait {
-				p.waits.Add(1)
+				p.waitingCalls.Add(1)
 			}
 			if p.work != nil {
 				return p.work(ctx, call)
 			}
-			return p.erase(ctx)
+			return p.deleteDue(ctx)
 		},
 	}
 	listener.Add(p.Subscription)
@@ -152,9 +155,9 @@ func newProbe(b *bundle) *probe {
 }
 
 func (p *probe) due(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
-	// Counted when it has seen what there is: what comes in after the look that ends in
-	// sleep, wakes.
-	defer p.looks.Add(1)
+	// The query is counted when it has returned. After the query that precedes its sleep,
+	// the subscription needs a wake-up to find further rows.
+	defer p.queries.Add(1)
 	var due listen.Due
 	var seconds float64
 	err := on.QueryRow(ctx, `
@@ -165,21 +168,21 @@ func (p *probe) due(ctx context.Context, on listen.Querier, _ bool) (listen.Due,
 	return due, err
 }
 
-func (p *probe) erase(ctx context.Context) (time.Duration, error) {
+func (p *probe) deleteDue(ctx context.Context) (time.Duration, error) {
 	_, err := p.b.Pool().Exec(ctx, "DELETE FROM "+table+" WHERE consume_after <= clock_timestamp()")
 	return 0, err
 }
 
-// stall stalls the open connections, and cuts them before the pools close, which would
-// wait 15 s for them.
+// stall stops all traffic on the open connections. It cuts them at the end of the test,
+// because a pool would wait for them for 15 s when it closes.
 func stall(t *testing.T, network *pgtest.Network) {
 	t.Cleanup(func() { network.Cut(1) })
 	network.Stall(1)
 }
 
-// start runs the listener, and the subscription with it, until stop is called or the test
-// ends; stop waits for its end. The subscription's sessions go the listener's way to the
-// server.
+// start runs the listener and its subscription until stop is called or the test ends. The
+// function stop waits until Run returns. The subscription's connections use the
+// listener's dialer.
 func (p *probe) start() {
 	settings := pgtest.Must(pgxpool.ParseConfig(p.b.URL))(p.b.t)
 	settings.ConnConfig.DialFunc, settings.ConnConfig.Tracer = p.Listener.Conn.DialFunc, p.tracer
@@ -196,19 +199,19 @@ func (p *probe) start() {
 		cancel()
 		select {
 		case <-ended:
-		case <-time.After(patience):
-			require.Fail(p.b.t, "the subscription does not stop")
+		case <-time.After(wakeUpTimeout):
+			require.Fail(p.b.t, "Run does not return")
 		}
 	})
 	p.b.t.Cleanup(p.stop)
 }
 
-// awaitSleep starts a subscription with nothing to do and waits until it sleeps: it looks
-// once before the barrier and once behind it.
+// awaitSleep starts a subscription without due rows and waits until it sleeps: it queries
+// once before and once after the barrier.
 func (p *probe) awaitSleep() {
 	p.b.t.Helper()
 	p.start()
-	p.await("the subscription to go to sleep", func() bool { return p.looks.Load() >= 2 })
+	p.await("the subscription to fall asleep", func() bool { return p.queries.Load() >= 2 })
 }
 
 func (p *probe) await(what string, condition func() bool) {
@@ -216,8 +219,8 @@ func (p *probe) await(what string, condition func() bool) {
 	pgtest.WaitFor(p.b.t, what, func(context.Context) (bool, error) { return condition(), nil })
 }
 
-// gate makes the first call of the work wait until the returned function is called, so
-// that the subscription is awake for so long. Later calls delete.
+// gate makes the first call of Work wait until the returned function is called, so that
+// the subscription stays awake. Further calls delete due rows.
 func (p *probe) gate() (open func()) {
 	gate := make(chan struct{})
 	p.work = func(ctx context.Context, call int64) (time.Duration, error) {
@@ -228,20 +231,22 @@ func (p *probe) gate() (open func()) {
 				return 0, ctx.Err()
 			}
 		}
-		return p.erase(ctx)
+		return p.deleteDue(ctx)
 	}
 	return sync.OnceFunc(func() { close(gate) })
 }
 
-// wakeUp gives a subscription with a gate work and waits until it holds the awake lock.
+// wakeUp inserts a due row for a subscription with a gate and waits until the
+// subscription holds the awake lock.
 func (p *probe) wakeUp() {
 	p.b.t.Helper()
 	p.b.Exec(insert)
-	p.await("the work to begin", func() bool { return p.works.Load() == 1 })
+	p.await("the work to begin", func() bool { return p.workCalls.Load() == 1 })
 	pgtest.WaitFor(p.b.t, "the awake lock", p.b.awake)
 }
 
-// connections returns the server processes of listeners, or of subscriptions.
+// connections returns the process IDs of the server sessions with the given
+// application_name.
 func (b *bundle) connections(name string) []int {
 	b.t.Helper()
 	return pgtest.Scalar[[]int](b.t, b.Database, `
@@ -249,7 +254,7 @@ func (b *bundle) connections(name string) []int {
 		WHERE application_name = $1 AND datname = current_database()`, name)
 }
 
-// logged returns how many messages begin with a text.
+// logged returns the number of log messages that start with prefix.
 func (p *probe) logged(prefix string) (count int) {
 	for _, message := range p.log.Messages() {
 		if strings.HasPrefix(message, prefix) {

@@ -19,15 +19,16 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// TestStress lets writers of all sorts commit in random interleavings while the
-// subscriptions go to sleep as often as they can and nothing but the protocol wakes them.
-// SEXTON_STRESS_SECONDS (3, with the tag long 5) is how long it takes, SEXTON_STRESS_SEED
-// repeats the writers' steps, though not the subscription's.
+// TestStress verifies that no wake-up is lost while different kinds of writers commit in
+// random order and the subscriptions fall asleep as often as possible. Only the wake-up
+// protocol starts the work. SEXTON_STRESS_SECONDS sets the duration (3, or 5 with the tag
+// long). SEXTON_STRESS_SEED repeats the order of the writers' steps, but not that of the
+// subscriptions.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	for _, copies := range []int{1, 2} {
 		if copies == 1 && !pgtest.Long {
-			continue // Two do what one does, and meet each other.
+			continue // The test with two subscriptions covers the test with one.
 		}
 		t.Run(fmt.Sprintf("subscriptions=%d", copies), func(t *testing.T) {
 			t.Parallel()
@@ -62,23 +63,23 @@ func stress(t *testing.T, copies int) {
 	}
 	rounds := 0
 	for began := time.Now(); time.Since(began) < length; rounds++ {
-		var atWork sync.WaitGroup
+		var running sync.WaitGroup
 		errs := make([]error, len(crews))
 		for i, crew := range crews {
-			atWork.Go(func() { errs[i] = crew.round(t.Context(), fmt.Sprintf("%s_%d_%d", b.Name, i, rounds)) })
+			running.Go(func() { errs[i] = crew.runRound(t.Context(), fmt.Sprintf("%s_%d_%d", b.Name, i, rounds)) })
 		}
-		atWork.Wait()
+		running.Wait()
 		require.NoError(t, errors.Join(errs...))
 		b.requireDrained()
 	}
-	var committed, prepared, works int64
+	var committed, prepared, workCalls int64
 	for _, crew := range crews {
 		committed, prepared = committed+crew.committed, prepared+crew.prepared
 	}
 	for _, p := range probes {
-		works += p.works.Load()
+		workCalls += p.workCalls.Load()
 	}
-	t.Logf("%d rounds, %d commits, %d of them prepared, work done %d times", rounds, committed, prepared, works)
+	t.Logf("%d rounds, %d commits, %d of them prepared, %d calls of Work", rounds, committed, prepared, workCalls)
 	require.Positive(t, committed)
 	require.Positive(t, prepared)
 }
@@ -93,8 +94,8 @@ func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
 	return value
 }
 
-// crew are writers whose transactions are interleaved step by step, and a foreign session
-// that gets in the way of the subscriptions.
+// crew is a group of writers whose transactions are interleaved statement by statement,
+// and a foreign session that disturbs the subscriptions.
 type crew struct {
 	b        *bundle
 	random   *rand.Rand
@@ -105,35 +106,35 @@ type crew struct {
 	committed, prepared int64
 }
 
-// round runs one transaction per session to its end. Prepared ones are called by the name
-// and a number.
-func (c *crew) round(ctx context.Context, name string) error {
+// runRound runs one transaction per session to its end. Prepared transactions are named
+// by name and a number.
+func (c *crew) runRound(ctx context.Context, name string) error {
 	scripts := make([][]string, len(c.sessions))
-	var left []int
+	var unfinished []int
 	for i := range c.sessions {
-		scripts[i] = c.script(fmt.Sprintf("%s_%d", name, i))
-		left = append(left, i)
+		scripts[i] = c.newScript(fmt.Sprintf("%s_%d", name, i))
+		unfinished = append(unfinished, i)
 	}
-	for len(left) > 0 {
+	for len(unfinished) > 0 {
 		if err := c.interfere(ctx); err != nil {
 			return err
 		}
-		place := c.random.IntN(len(left))
-		i := left[place]
-		ended, err := c.step(ctx, c.sessions[i], scripts[i][0])
+		place := c.random.IntN(len(unfinished))
+		i := unfinished[place]
+		ended, err := c.runStatement(ctx, c.sessions[i], scripts[i][0])
 		if err != nil {
 			return err
 		}
 		scripts[i] = scripts[i][1:]
 		if ended || len(scripts[i]) == 0 {
-			left = append(left[:place], left[place+1:]...)
+			unfinished = append(unfinished[:place], unfinished[place+1:]...)
 		}
 	}
 	return c.release(ctx)
 }
 
-// script is one transaction.
-func (c *crew) script(gid string) []string {
+// newScript returns the statements of one random transaction.
+func (c *crew) newScript(gid string) []string {
 	levels := []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"}
 	steps := []string{"BEGIN ISOLATION LEVEL " + levels[c.random.IntN(len(levels))]}
 	for range 1 + c.random.IntN(3) {
@@ -162,13 +163,14 @@ func (c *crew) script(gid string) []string {
 	}
 }
 
-// step reports whether the transaction ended with an error of the kind that applications
-// live with.
-func (c *crew) step(ctx context.Context, conn *pgx.Conn, sql string) (ended bool, err error) {
+// runStatement runs one statement. It returns ended if the statement failed with an error
+// that applications must expect, and then rolls the transaction back.
+func (c *crew) runStatement(ctx context.Context, conn *pgx.Conn, sql string) (ended bool, err error) {
 	tag, err := conn.Exec(ctx, sql)
 	var pgErr *pgconn.PgError
 	switch {
-	// Refused: PREPARE after a notification, and a conflict of serializable transactions.
+	// Postgres refuses PREPARE TRANSACTION after NOTIFY (0A000), and reports conflicts of
+	// serializable transactions (40001).
 	case errors.As(err, &pgErr) && (pgErr.Code == "0A000" || pgErr.Code == "40001"):
 		_, err = conn.Exec(ctx, "ROLLBACK")
 		return true, err
@@ -182,8 +184,8 @@ func (c *crew) step(ctx context.Context, conn *pgx.Conn, sql string) (ended bool
 	return false, nil
 }
 
-// interfere makes the subscriptions do without the awake lock at times, or without their
-// connections.
+// interfere takes the awake lock in shared mode, releases it, or terminates connections,
+// each with a low probability.
 func (c *crew) interfere(ctx context.Context) error {
 	var err error
 	switch c.random.IntN(100) {

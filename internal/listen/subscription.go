@@ -20,8 +20,8 @@ import (
 type Due struct {
 	// Now is true if there are rows that the kind may process now.
 	Now bool
-	// In is the time until the next row falls due. It is 0 if no row has a due time in
-	// the future.
+	// In is the time until the next row falls due. It is 0 if no row falls due in the
+	// future.
 	In time.Duration
 }
 
@@ -30,42 +30,46 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Subscription is one kind of work in one database.
+// Subscription is one kind of work in one database. Asleep it has no connection, and
+// waits for a token or for the end of its maximum sleep. Awake it has one connection, for
+// the awake lock, its queries for due work, and the barrier.
 type Subscription struct {
 	Kind     string
 	Database string
-	// Listener wakes the subscription. Its Add sets this field.
+	// Listener wakes the subscription. Listener.Add sets this field.
 	Listener *Listener
 	// Key1 and Key2 are the keys of the awake lock. Tables are the quoted and qualified
-	// tables whose rows wake the kind, and whose writers the barrier waits for.
+	// names of the tables whose rows wake the kind. The barrier waits for writers of
+	// these tables.
 	Key1, Key2 int32
 	Tables     []string
-	// Due queries for due work. It runs on the connection of the awake subscription. If
-	// fresh is true it must not use cached results, because this is the last query before
-	// the subscription sleeps.
+	// Due queries for due work on the connection of the awake subscription. If fresh is
+	// true, Due must not use cached results, because this is the last query before the
+	// subscription sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
 	// Work requests the work on the connection of the awake subscription. If wait is
-	// true, it returns when the work is done or cannot be done now. It returns the time
-	// that the subscription must pause, or 0 to query again.
+	// true, Work returns when the work is done or cannot be done now. It returns the time
+	// for which the subscription must pause, or 0 to query again.
 	Work func(ctx context.Context, on dbsqlc.DBTX, wait bool) (time.Duration, error)
 
 	timing Timing
-	// token holds a token from a notification until a query consumes it.
+	// token has one element if the subscription was notified since its last query.
 	token chan struct{}
-	// querying is true while the subscription's queries succeed.
+	// querying is true if the last query of the subscription succeeded.
 	querying atomic.Bool
 }
 
-// Polls reports whether notifications do not reach the subscription, so that it polls.
+// Polls reports whether the subscription polls because notifications do not arrive.
 func (sub *Subscription) Polls() bool { return sub.Listener != nil && sub.Listener.polling.Load() }
 
-// Connected reports whether the subscription can query for its work, and receives
+// Connected reports whether the subscription can query for its work, and either receives
 // notifications or polls.
 func (sub *Subscription) Connected() bool {
 	return sub.Listener != nil && sub.Listener.connected.Load() && sub.querying.Load()
 }
 
-// run serves the subscription until ctx ends.
+// run serves the subscription until ctx ends. After an error it pauses for about a second
+// and opens a new session.
 func (sub *Subscription) run(ctx context.Context) {
 	sub.timing = sub.Listener.timing
 	defer sub.querying.Store(false)
@@ -89,8 +93,8 @@ func (sub *Subscription) run(ctx context.Context) {
 }
 
 // sleepWithoutLock sleeps without the awake lock. After d it queries on the listener's
-// pool, and sleeps again if nothing is due. No barrier is needed, because the
-// subscription waited at the barrier before it released the lock.
+// pool, and sleeps again if nothing is due. This query needs no barrier, because the
+// subscription waited at the barrier before it fell asleep.
 func (sub *Subscription) sleepWithoutLock(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -109,13 +113,13 @@ func (sub *Subscription) sleepWithoutLock(ctx context.Context, d time.Duration) 
 		due, err := sub.Due(querying, sub.Listener.Pool, true)
 		cancel()
 		if err != nil || due.Now {
-			return // A failed query is repeated, and logged, on the subscription's own connection.
+			return // The subscription repeats a failed query on its own connection, and then logs the error.
 		}
 		timer.Reset(sub.maxSleep(due))
 	}
 }
 
-// leaveToken leaves a token, unless there is one that the subscription has not consumed.
+// leaveToken gives the subscription a token, unless it already has one.
 func (sub *Subscription) leaveToken() {
 	select {
 	case sub.token <- struct{}{}:
@@ -123,7 +127,7 @@ func (sub *Subscription) leaveToken() {
 	}
 }
 
-// sleep returns after d or when it consumes a token.
+// sleep returns after d, when it consumes a token, or when ctx ends.
 func (sub *Subscription) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -135,7 +139,7 @@ func (sub *Subscription) sleep(ctx context.Context, d time.Duration) {
 }
 
 // workUntilIdle queries and works on one connection until nothing is due. It returns the
-// time that the subscription may sleep. It calls succeeded after each round.
+// time for which the subscription may sleep. It calls succeeded after each round.
 func (sub *Subscription) workUntilIdle(ctx context.Context, succeeded func()) (sleep time.Duration, err error) {
 	acquiring, cancel := context.WithTimeout(ctx, sub.timing.Answer)
 	conn, err := sub.Listener.Sessions.Acquire(acquiring)
@@ -160,7 +164,7 @@ func (sub *Subscription) workUntilIdle(ctx context.Context, succeeded func()) (s
 		succeeded()
 		switch {
 		case pause > 0:
-			sub.sleep(ctx, pause) // It keeps the awake lock, because work is still due.
+			sub.sleep(ctx, pause) // The session keeps the awake lock during the pause, because work is still due.
 		case sleep != queryAgain:
 			return sleep, nil
 		}
@@ -168,21 +172,22 @@ func (sub *Subscription) workUntilIdle(ctx context.Context, succeeded func()) (s
 	return 0, ctx.Err()
 }
 
-// session is one period in which a subscription is awake, on one connection.
+// session is the period from waking up to falling asleep of a subscription, on one
+// connection.
 type session struct {
 	subscription *Subscription
 	conn         *pgxpool.Conn
-	// awake is true from before the request for the awake lock until the connection is
-	// known not to hold it.
+	// awake is true if the connection may hold the awake lock. It is set before the lock
+	// is requested.
 	awake bool
-	// otherAwake is true if another session held the awake lock exclusively after this
-	// one had failed to get it.
+	// otherAwake is true if another session held the awake lock when the last request for
+	// the lock failed.
 	otherAwake bool
 }
 
-// end releases the connection to the pool. If the session has the awake lock, end closes
-// the connection first. Otherwise the lock would be held while the pool keeps the
-// connection, and writers would not notify.
+// end releases the connection to the pool. If the connection may hold the awake lock, end
+// closes it first. Otherwise the pooled connection would keep the lock, and writers would
+// not notify.
 func (s *session) end(ctx context.Context) {
 	lost := s.conn.Conn().IsClosed()
 	if s.awake && !lost {
@@ -196,16 +201,18 @@ func (s *session) end(ctx context.Context) {
 	}
 }
 
-// queryAgain is returned instead of a time to sleep if something is due.
+// queryAgain is the result of fallAsleep if work is due, so that the subscription does
+// not sleep.
 const queryAgain = time.Duration(-1)
 
-// errOtherAwake ends a session without the awake lock. The holder, usually another
-// replica, waits at the barrier and queries again after it has released the lock. So it
-// finds the rows of all writers that did not notify.
+// errOtherAwake ends a session because another session, usually of another replica, has
+// the awake lock. The holder queries again after its barrier, and so finds the rows of
+// all writers that did not notify. If the holder is killed or cannot query, the next
+// query after MaxSleep finds these rows.
 var errOtherAwake = errors.New("another session has the awake lock")
 
 // work requests work until nothing is due. It returns 0 if nothing is due, or the time to
-// pause if the work cannot be done now. If another session has the awake lock, it
+// pause if the work cannot be done now. If another session has the awake lock, work
 // requests the work without waiting for it and returns errOtherAwake.
 func (s *session) work(ctx context.Context) (time.Duration, error) {
 	for {
@@ -241,22 +248,29 @@ func (s *session) queryDue(ctx context.Context, fresh bool) (Due, error) {
 	return due, nil
 }
 
-// takeAwakeLock takes the awake lock if it can. Writers hold the lock in shared mode for
-// an instant, so it waits, but only for a short time. During that wait, writers find the
-// lock taken and do not notify. So without the lock the session may skip the barrier only
-// if another session holds the lock. If only writers hold it, the session works and waits
-// at the barrier as if it had the lock. A subscription that polls never takes it: through
-// a transaction pooler some server connection would keep the lock, and writers would not
-// notify subscriptions that receive.
+// takeAwakeLock tries to take the awake lock, an exclusive session advisory lock. After
+// its write, the trigger on the deletion table tries the same lock in shared mode, and
+// notifies if it gets the lock. The lock is independent of snapshots and isolation
+// levels. After a crash or failover of the server nobody holds it, and writers notify.
+//
+// Writers hold the lock only for an instant, so takeAwakeLock waits for a short time.
+// During that wait, writers find the lock taken and do not notify. So without the lock
+// the session may skip the barrier only if another session holds the lock. If only
+// writers hold it, the session works and waits at the barrier as if it had the lock.
+//
+// A subscription that polls never takes the lock. Through a transaction pooler some
+// server connection would keep the lock, and writers would not notify the subscriptions
+// that receive notifications.
 func (s *session) takeAwakeLock(ctx context.Context) error {
 	s.otherAwake = false
 	if s.awake || !s.subscription.Listener.receives() {
 		return nil
 	}
 	for {
-		// One round trip, with a timeout that does not apply to later statements of the
-		// connection. The lock belongs to the session and outlives the transaction. A
-		// statement that fails may have taken it.
+		// The lock timeout is set in the same round trip and does not apply to later
+		// statements of the connection. The lock belongs to the session and outlives the
+		// transaction. A statement that fails may have taken the lock, so awake is set
+		// first.
 		s.awake = true
 		err := s.exec(ctx,
 			fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
@@ -275,14 +289,14 @@ func (s *session) takeAwakeLock(ctx context.Context) error {
 		if !late {
 			return nil
 		}
-		// A writer may have found the lock taken, and no session would query for its
+		// A writer may have found the late lock taken, and no session would query for its
 		// rows. Try again.
 	}
 }
 
 // releaseLateLock releases a lock that the server granted just after the timeout, and
-// reports whether there was one. Otherwise the session would keep the lock without
-// knowing it. It also sets otherAwake.
+// reports whether there was such a lock. The session would keep it otherwise.
+// releaseLateLock also sets otherAwake.
 func (s *session) releaseLateLock(ctx context.Context) (late bool, err error) {
 	if err := s.exec(ctx, "ROLLBACK"); err != nil {
 		return false, err
@@ -300,7 +314,8 @@ func (s *session) releaseLateLock(ctx context.Context) (late bool, err error) {
 	return late, err //nolint:wrapcheck // takeAwakeLock adds the context
 }
 
-// genericPlan runs queries with a generic plan, set in the same round trip.
+// genericPlan runs queries with a generic plan. The setting is sent in the same round
+// trip.
 type genericPlan struct{ conn *pgx.Conn }
 
 func (g genericPlan) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
@@ -308,7 +323,25 @@ func (g genericPlan) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 }
 
 // fallAsleep releases the awake lock, waits at the barrier and queries for due work. It
-// returns queryAgain if something is due, or else how long the subscription may sleep.
+// returns queryAgain if work is due, or else the time for which the subscription may
+// sleep.
+//
+// A writer locks its table, writes its rows, tests the awake lock, and notifies if the
+// lock is free. Its commit first makes the rows visible and then releases its locks. No
+// wake-up is lost in any of these cases:
+//
+// The lock was free. The notification arrives after the rows are visible, and leaves a
+// token. A token is consumed before a query and never after it, so that query sees the
+// rows. HandleBacklog covers writers that notify while nobody listens.
+//
+// This session held the lock. The writer tested the lock before the unlock returned, so
+// it held its table lock at that time. The barrier is raised after the unlock, on the
+// same connection. Either the barrier waits for the writer, or the writer has ended. The
+// query after the barrier sees its rows in both cases, even if the listener has died.
+//
+// A session lost its connection and with it the lock. The subscription opens another
+// session within about a second. That session waits at the barrier although it never had
+// the lock.
 func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	if s.awake {
 		unlock := fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.subscription.Key1,
@@ -327,8 +360,9 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The query follows the barrier and the token, so its snapshot has all rows of
-		// these writers.
+		// The token is consumed after the barrier and before the query, so the snapshot
+		// of the query contains all rows of the barrier's writers and of the
+		// notification.
 		select {
 		case <-s.subscription.token:
 		default:
@@ -346,7 +380,7 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// maxSleep returns how long the subscription may sleep without a query.
+// maxSleep returns the time after which a sleeping subscription must query.
 func (sub *Subscription) maxSleep(due Due) time.Duration {
 	limit := sub.timing.MaxSleep - rand.N(sub.timing.MaxSleep/10+1)
 	if !sub.Listener.receives() {
@@ -358,8 +392,8 @@ func (sub *Subscription) maxSleep(due Due) time.Duration {
 	return limit
 }
 
-// exec runs statements in one round trip. It closes the connection if the server does not
-// answer.
+// exec runs statements in one round trip. If the server does not respond in time, pgx
+// closes the connection.
 func (s *session) exec(ctx context.Context, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
