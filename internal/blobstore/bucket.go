@@ -14,18 +14,21 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// bucket stores objects in an S3-compatible service.
+// bucket stores objects in an S3-compatible service. It uses the AWS SDK although that is
+// the largest part of the program. The SDK corrects for a wrong clock of the worker, and
+// finds credentials of profiles, SSO and roles. minio-go is smaller, but all its requests
+// fail if the clock is wrong by 15 minutes.
 type bucket struct {
 	client *s3.Client
 	name   string
 	// prefix is prepended to all keys in the bucket.
 	prefix string
-	// buffers holds one buffer for each object that may be uploaded in parts at the same
-	// time. A nil one is not allocated yet.
+	// buffers has one buffer for each object that may be uploaded in parts at the same
+	// time. A nil buffer has not been allocated yet.
 	buffers chan []byte
 }
 
-// newBucket also sets a lower garbage collection target, unless GOGC is set.
+// newBucket returns a bucket. Unless GOGC is set, it also sets gcPercent.
 func newBucket(client *s3.Client, name, prefix string) *bucket {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -56,7 +59,7 @@ func (b *bucket) read(ctx context.Context, key string, offset, size int64) (io.R
 	switch {
 	case size > 0:
 		request.Range = aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset+size-1))
-	case size == 0: // There is no range of zero bytes.
+	case size == 0: // An HTTP range has at least one byte.
 		request.Range = aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset))
 	case offset > 0:
 		request.Range = aws.String(fmt.Sprintf("bytes=%d-", offset))
@@ -79,7 +82,7 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 	return err
 }
 
-// list returns the objects in the order of their keys, page by page.
+// list returns the objects page by page, in the order of their keys.
 func (b *bucket) list(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	request := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
 	// Faulty services return the same page forever.

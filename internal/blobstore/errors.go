@@ -17,7 +17,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// ErrNotFound reports that there is no such object.
+// ErrNotFound reports that the object does not exist.
 var ErrNotFound = errors.New("no such object")
 
 // ErrChanged reports that another process has overwritten the object.
@@ -26,12 +26,13 @@ var ErrChanged = errors.New("another process has overwritten the object")
 // OutageError reports that the store is temporarily unreachable, overloaded or full. The
 // same request can succeed later without a change of the configuration.
 type OutageError struct {
-	// Store is the URL without its parameters, Reason the error. Neither contains
-	// secrets.
+	// Store is the URL without its parameters. Reason is the text of the error. Both are
+	// free of secrets.
 	Store, Reason string
-	// Operation is the failed operation, such as "write merge_request_diffs/mr-1/diff-2".
+	// Operation is the failed operation, for example "write
+	// merge_request_diffs/mr-1/diff-2".
 	Operation string
-	// Err is the cause. It may name addresses.
+	// Err is the cause. Its text may contain addresses.
 	Err error
 }
 
@@ -43,7 +44,7 @@ func (e *OutageError) Unwrap() error { return e.Err }
 
 // AccessError reports that the store cannot be used with this configuration.
 type AccessError struct {
-	// Key is the configuration key with the URL. Store is the URL without its parameters.
+	// Key is the configuration key of the URL. Store is the URL without its parameters.
 	Key, Store string
 	Reason     string
 	// Fix is an instruction for the operator.
@@ -57,22 +58,22 @@ func (e *AccessError) Error() string {
 
 func (e *AccessError) Unwrap() error { return e.Err }
 
-// Refuse returns an AccessError of this store. Callers use it if the content of the store
-// shows that it must not be used.
+// Refuse returns an AccessError for this store. Callers use it if the content of the
+// store shows that the store must not be used.
 func (s *Store) Refuse(reason, fix string, err error) *AccessError {
 	return &AccessError{Key: s.key, Store: s.label, Reason: reason, Fix: fix, Err: err}
 }
 
-// fixes returns the fixes for error codes of S3 that the configuration causes.
+// fixes returns the fix for each S3 error code that a wrong configuration causes.
 func fixes() map[string]string {
 	const keys = "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile"
-	const rights = "allow this key to list the bucket, and to get, put and delete its objects"
+	const access = "allow this key to list the bucket, and to get, put and delete its objects"
 	const region = "correct region and endpoint in the URL"
 	return map[string]string{
 		"InvalidAccessKeyId": keys, "XAdminUserNotFound": keys, "SignatureDoesNotMatch": keys, "ExpiredToken": keys,
 		"InvalidToken":         keys,
-		"TokenRefreshRequired": keys, "AccessDenied": rights, "AllAccessDisabled": rights, "AccountProblem": rights,
-		"Forbidden":    rights,
+		"TokenRefreshRequired": keys, "AccessDenied": access, "AllAccessDisabled": access, "AccountProblem": access,
+		"Forbidden":    access,
 		"NoSuchBucket": "create the bucket, or correct its name", "InvalidBucketName": "correct the bucket's name",
 		"RequestTimeTooSkewed": "correct this machine's clock", "PermanentRedirect": region,
 		"AuthorizationHeaderMalformed": region,
@@ -109,11 +110,11 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	switch {
 	case status == http.StatusPreconditionFailed || status == http.StatusConflict,
-		code == "NoSuchUpload": // It was completed and the answer was lost, or another process aborted it.
+		code == "NoSuchUpload": // The upload was completed and the answer was lost, or another process aborted it.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.Refuse(reasonOf(err), fixes()["AccessDenied"], err)
-	case passes(status, err):
+	case isTemporary(status, err):
 		return &OutageError{Store: s.label, Operation: operation, Reason: reasonOf(err), Err: err}
 	case status == http.StatusNotFound || errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrNotFound)
@@ -121,9 +122,9 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
 }
 
-// passes reports whether an error is temporary: of the network, of a busy, broken or full
-// server, or of a full disk.
-func passes(status int, err error) bool {
+// isTemporary reports whether an error is temporary: an error of the network, of an
+// overloaded, broken or full server, or of a full disk.
+func isTemporary(status int, err error) bool {
 	switch {
 	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests,
 		status == http.StatusRequestTimeout:
@@ -131,13 +132,13 @@ func passes(status int, err error) bool {
 	case status != 0 && status != http.StatusOK && status != http.StatusPartialContent:
 		return false
 	}
-	for _, passing := range []error{
+	for _, temporary := range []error{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.ESTALE, syscall.EMFILE, syscall.ENFILE, syscall.ENODEV,
 		syscall.ENOMEM,
 		syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.ECONNABORTED, syscall.EPIPE, syscall.ETIMEDOUT,
 		syscall.EHOSTUNREACH, syscall.ENETUNREACH, io.ErrUnexpectedEOF, context.DeadlineExceeded, net.ErrClosed,
 	} {
-		if errors.Is(err, passing) {
+		if errors.Is(err, temporary) {
 			return true
 		}
 	}
@@ -166,8 +167,8 @@ func reasonOf(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err.Error()
 	}
-	// All of these mean that the connection was closed. Which one is returned depends on
-	// timing.
+	// Each of these errors means that the connection was closed. It depends on the timing
+	// which of them is returned.
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
 		return syscall.ECONNRESET.Error()
 	}
@@ -189,13 +190,13 @@ func reasonOf(err error) string {
 	}
 }
 
-// short returns the first line of a text, shortened for a table.
+// short returns the first line of a text, at most 200 bytes of it.
 func short(text string) string {
 	const most = 200
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	text = strings.TrimSuffix(text, ":")
 	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..." // ASCII, as every database can store it.
+		text = strings.ToValidUTF8(text[:most], "") + "..." // The dots are ASCII, because every database encoding has them.
 	}
 	return text
 }

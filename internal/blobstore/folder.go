@@ -15,10 +15,10 @@ import (
 	"syscall"
 )
 
-// folder stores objects as files. Its value is the absolute path.
+// folder stores objects as files. The value is the absolute path of the folder.
 type folder string
 
-// path returns the file of an object, or an error for an invalid key.
+// path returns the path of an object's file, or an error if the key is invalid.
 func (f folder) path(key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
@@ -73,7 +73,7 @@ func (f folder) remove(_ context.Context, key string) error {
 		return err
 	}
 	if around := filepath.Dir(name); around != string(f) {
-		// This removes only an empty folder.
+		// Remove fails if the folder is not empty.
 		_ = os.Remove(around)
 	}
 	return nil
@@ -88,8 +88,8 @@ func (f folder) write(ctx context.Context, key string, over Version) (writer, er
 	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
 		return nil, err
 	}
-	// It is in the same folder as the object, because a rename works within one file
-	// system only.
+	// The temporary file is in the folder of the object, because a rename works only
+	// within one file system.
 	file, err := os.OpenFile(name+"."+rand.Text()+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) //nolint:gosec // The umask decides.
 	if err != nil {
 		return nil, err
@@ -97,12 +97,11 @@ func (f folder) write(ctx context.Context, key string, over Version) (writer, er
 	return &unfinished{File: file, folder: f, ctx: ctx, key: key, over: over}, nil
 }
 
-// removeUnfinished removes the temporary files of earlier writers of the object. A writer
-// that is still running then fails.
+// removeUnfinished removes the temporary files of earlier writers of the object. The
+// commit of a writer that is still running then fails.
 func (f folder) removeUnfinished(name string) {
 	around, base := filepath.Split(name)
-	// A folder that cannot be read, or a file that cannot be removed, is no obstacle to
-	// the new one.
+	// Errors are ignored, because the new file does not depend on the old ones.
 	left, _ := os.ReadDir(around)
 	for _, file := range left {
 		if strings.HasPrefix(file.Name(), base+".") && strings.HasSuffix(file.Name(), ".tmp") {
@@ -121,14 +120,13 @@ type unfinished struct {
 	over   Version
 }
 
-// abort implements writer.
 func (u *unfinished) abort() {
 	_ = u.File.Close()
 	_ = os.Remove(u.Name())
 }
 
-// commit implements writer. It syncs the file and its folders: a rename alone may be lost
-// in a power failure.
+// commit replaces the object by the temporary file. It syncs the file and its folders,
+// because a rename alone may be lost in a power failure.
 func (u *unfinished) commit() (err error) {
 	defer func() {
 		if err != nil {
@@ -141,8 +139,9 @@ func (u *unfinished) commit() (err error) {
 	if err := errors.Join(u.Sync(), u.File.Close()); err != nil {
 		return err
 	}
-	// The rename checks no version. Only writers on different machines with the same file
-	// system can get between this check and the rename, and leases exclude those.
+	// The rename does not check the version. Only a writer on another machine with the
+	// same file system could write between this check and the rename. Leases exclude such
+	// writers.
 	found, err := u.folder.version(u.ctx, u.key)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -162,7 +161,7 @@ func (u *unfinished) commit() (err error) {
 	return nil
 }
 
-// flush has a folder written to disk.
+// flush syncs a folder to disk.
 func flush(name string) error {
 	file, err := os.Open(name)
 	if err != nil {
@@ -177,7 +176,7 @@ func (f folder) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 		visit := func(name string, entry fs.DirEntry, err error) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist) && name != string(f):
-				return nil // It was deleted meanwhile, or nothing was ever written.
+				return nil // The file was deleted during the walk, or the folder of the prefix does not exist yet.
 			case err != nil:
 				return err
 			case ctx.Err() != nil:
@@ -213,8 +212,8 @@ func (f folder) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 	}
 }
 
-// unusable returns the reason why the configured folder cannot be used, and the fix. It
-// returns "" if the error has another cause.
+// unusable returns the reason for which the configured folder cannot be used, and the
+// fix. It returns "" if the error has another cause.
 func (f folder) unusable(err error) (reason, fix string) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):

@@ -23,19 +23,20 @@ import (
 const (
 	defaultStall    = 30 * time.Second
 	defaultAttempts = 3
-	// maxBackoff is the longest pause between two attempts of one request.
+	// maxBackoff is the longest wait between two attempts of one request.
 	maxBackoff = 2 * time.Second
-	// credentialsTimeout bounds the search for credentials, which may send requests to
-	// services that do not exist.
+	// credentialsTimeout limits the search for credentials, because it may send requests
+	// to services that do not exist.
 	credentialsTimeout = 5 * time.Second
-	// writeBuffer is how much of a request the system holds at most.
+	// writeBuffer is the maximum number of bytes of a request in the send buffer of the
+	// system.
 	writeBuffer = 512 << 10
 )
 
-// Open opens the store at a URL: file:///folder with prefix, or s3://bucket with region,
-// endpoint (any S3-compatible service) and prefix. Credentials and all other settings
+// Open opens the store at a URL: file:///folder with the parameter prefix, or s3://bucket
+// with the parameters region, endpoint and prefix. Credentials and all other settings
 // come from the environment and the shared files of the AWS SDK. The error is an
-// *AccessError. Open sends no request to the service; see Probe.
+// *AccessError. Open sends no request to the service. Use Probe to test access.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
 	if options.Stall <= 0 {
 		options.Stall = defaultStall
@@ -53,11 +54,11 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	}
 	parameters := u.Query()
 	s.identity = s.label
-	telling := url.Values{}
+	identifying := url.Values{}
 	for _, name := range []string{"prefix", "endpoint"} {
 		if value := parameters.Get(name); value != "" {
-			telling.Set(name, value)
-			s.identity = s.label + "?" + telling.Encode()
+			identifying.Set(name, value)
+			s.identity = s.label + "?" + identifying.Encode()
 		}
 	}
 	if u.Scheme == "file" {
@@ -72,7 +73,7 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 }
 
 func (s *Store) openFolder(u *url.URL, prefix string) error {
-	// A missing folder is not created: its disk may not be mounted.
+	// A missing folder is not created, because its disk may not be mounted.
 	root := filepath.Clean(u.Path)
 	info, err := os.Stat(root) //nolint:gosec // The configuration names it.
 	if err == nil && !info.IsDir() {
@@ -83,8 +84,8 @@ func (s *Store) openFolder(u *url.URL, prefix string) error {
 	}
 	s.folder, s.kind = folder(filepath.Join(root, filepath.FromSlash(prefix))), Local
 	s.objects = s.folder
-	// The folder of the prefix is created, because the root shows that the disk is
-	// mounted.
+	// The folder of the prefix is created, because the existing root shows that the disk
+	// is mounted.
 	if err := os.MkdirAll(string(s.folder), 0o750); err != nil {
 		return s.Refuse(reasonOf(err), "allow this user to write to the folder, or create the folder of the prefix",
 			err)
@@ -129,8 +130,8 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 	return nil
 }
 
-// findCredentials returns an error if there are no credentials. Otherwise each request
-// would return its own error.
+// findCredentials returns an error if the SDK finds no credentials. Without this check,
+// each request would return its own error.
 func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
@@ -140,12 +141,13 @@ func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error 
 	return nil
 }
 
-// idleConns is the number of idle connections that are kept. With fewer connections than
-// concurrent uploads, each request would open one.
+// idleConns is the maximum number of idle connections. If it were smaller than the number
+// of concurrent uploads, each request would open a connection.
 const idleConns = 64
 
-// httpClient returns a client that closes connections without progress. It does not limit
-// the time of a request, because objects may have any size.
+// httpClient returns a client that closes a connection after the time stall without
+// progress. It does not limit the total time of a request, because objects may have any
+// size.
 func httpClient(stall time.Duration) *awshttp.BuildableClient {
 	dialer := &net.Dialer{Timeout: min(stall, 10*time.Second)}
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
@@ -157,8 +159,8 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 			if err != nil {
 				return nil, err
 			}
-			// Bytes in the system's buffer count as sent. A large buffer could take
-			// longer to send than the limit for an answer.
+			// Bytes in the send buffer count as sent. A large buffer could take longer to
+			// send than the limit for an answer.
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				_ = tcp.SetWriteBuffer(writeBuffer)
 			}
@@ -167,8 +169,9 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 	})
 }
 
-// watchedConn fails if no byte moves for too long. Each call extends both deadlines,
-// because the transport waits in Read for the answer while it sends a long body.
+// watchedConn is a connection that fails if no byte is read or written for the time
+// stall. Each call extends both deadlines, because the transport waits in Read for the
+// answer while it sends a long body.
 type watchedConn struct {
 	net.Conn
 
@@ -194,9 +197,9 @@ func (c *watchedConn) watch(move func([]byte) (int, error), p []byte) (int, erro
 	return n, err
 }
 
-// FolderInfo returns the current folder of a local store, for os.SameFile: it differs if
-// a disk was mounted or unmounted there. It returns nil for a bucket, or if the folder is
-// missing.
+// FolderInfo returns the current folder of a local store, for os.SameFile. The result
+// differs after a disk was mounted or unmounted there. FolderInfo returns nil for a
+// bucket, or if the folder is missing.
 func (s *Store) FolderInfo() os.FileInfo {
 	if s.kind != Local {
 		return nil

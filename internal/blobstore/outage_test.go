@@ -16,11 +16,15 @@ import (
 	"sexton/internal/s3test"
 )
 
-// once asks a single time, and waits as long as others do: a busy machine is no outage.
-func once() blobstore.Options { return blobstore.Options{Attempts: 1} }
+// singleAttempt returns options with one attempt and the default time limits, so that a
+// slow machine does not cause an outage.
+func singleAttempt() blobstore.Options { return blobstore.Options{Attempts: 1} }
 
-// hasty is for a network that lets nothing through.
-func hasty() blobstore.Options { return blobstore.Options{Stall: 300 * time.Millisecond, Attempts: 1} }
+// shortStall returns options with one attempt and a short time limit, for a network that
+// forwards nothing.
+func shortStall() blobstore.Options {
+	return blobstore.Options{Stall: 300 * time.Millisecond, Attempts: 1}
+}
 
 func always(fault s3test.Fault) func(string) s3test.Fault {
 	return func(string) s3test.Fault { return fault }
@@ -31,13 +35,13 @@ func requireOutage(t *testing.T, err error, reason string) {
 	require.ErrorAs(t, err, &outage)
 	require.Contains(t, outage.Reason, reason)
 	require.Contains(t, err.Error(), "the store is not available: ")
-	require.NotContains(t, err.Error(), "127.0.0.1", "addresses are for the cause alone")
+	require.NotContains(t, err.Error(), "127.0.0.1", "only the cause contains addresses")
 }
 
-func TestOutagesPassByThemselves(t *testing.T) {
+func TestNetworkFaultsAreOutages(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
-	patient := open(t, gateway.URL("diffs"), once())
+	patient := open(t, gateway.URL("diffs"), singleAttempt())
 	pgtest.Must(put(t, patient, "", []byte("content")))(t)
 	for fault, reason := range map[s3test.Fault]string{
 		s3test.Busy: "503", s3test.Reset: "connection reset by peer", s3test.Stall: "timeout",
@@ -45,13 +49,13 @@ func TestOutagesPassByThemselves(t *testing.T) {
 		gateway.Proxy.Fail(always(fault))
 		store := patient
 		if fault == s3test.Stall {
-			store = open(t, gateway.URL("diffs"), hasty())
+			store = open(t, gateway.URL("diffs"), shortStall())
 		}
 		_, err := store.Digest(t.Context(), key)
 		requireOutage(t, err, reason)
 		_, err = put(t, store, "", noise(100))
 		requireOutage(t, err, reason)
-		// So big that it goes in parts.
+		// An object of this size is sent in parts.
 		_, err = put(t, store, "", noise(20<<20))
 		requireOutage(t, err, reason)
 		requireOutage(t, store.Delete(t.Context(), key), reason)
@@ -63,7 +67,7 @@ func TestOutagesPassByThemselves(t *testing.T) {
 	require.Equal(t, "content", string(read(t, patient, 0, -1)), "an outage changes nothing")
 }
 
-func TestAnAnswerThatGotLostIsNoFailure(t *testing.T) {
+func TestLostAnswerIsNotFailure(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	store := open(t, gateway.URL("diffs"), blobstore.Options{})
@@ -78,21 +82,21 @@ func TestAnAnswerThatGotLostIsNoFailure(t *testing.T) {
 		content := noise(size)
 		written := pgtest.Must(put(t, store, version(t, store), content))(t)
 		require.Equal(t, digest(content), written)
-		require.Greater(t, cuts.Load(), int32(1), "it was asked again")
+		require.Greater(t, cuts.Load(), int32(1), "requests were repeated")
 	}
 }
 
-func TestASlowNetworkIsNoOutage(t *testing.T) {
+func TestSlowNetworkIsNotOutage(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	gateway.Proxy.Fail(always(s3test.Slow))
-	store := open(t, gateway.URL("diffs"), once())
+	store := open(t, gateway.URL("diffs"), singleAttempt())
 	content := noise(1 << 20)
 	written := pgtest.Must(put(t, store, "", content))(t)
 	require.Equal(t, digest(content), written)
 }
 
-func TestWrongCredentialsAreOneClearError(t *testing.T) {
+func TestWrongCredentialsAreAccessError(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{Secret: "another"})
 	store := open(t, gateway.URL("diffs"), blobstore.Options{})
@@ -103,10 +107,10 @@ func TestWrongCredentialsAreOneClearError(t *testing.T) {
 	requireRefused(t, err, "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID")
 	requireRefused(t, store.Probe(t.Context(), "probe"), "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID")
 	require.Len(t, gateway.Proxy.Seen(), 4,
-		"nobody tries again what cannot succeed, but an answer without a word is asked for its cause")
+		"refused requests are not repeated, but a HEAD request is followed by a list request")
 }
 
-func TestAWrongRegionIsOneClearError(t *testing.T) {
+func TestWrongRegionIsAccessError(t *testing.T) {
 	t.Parallel()
 	store := open(t, s3test.New(t, s3test.Options{}).URL("diffs")+"&region=eu-west-1", blobstore.Options{})
 	_, err := store.Version(t.Context(), key)
@@ -114,7 +118,7 @@ func TestAWrongRegionIsOneClearError(t *testing.T) {
 	requireRefused(t, store.Probe(t.Context(), "probe"), "AuthorizationHeaderMalformed")
 }
 
-func TestAMissingBucketIsOneClearError(t *testing.T) {
+func TestMissingBucketIsAccessError(t *testing.T) {
 	t.Parallel()
 	store := open(t, s3test.New(t, s3test.Options{}).URL("elsewhere"), blobstore.Options{})
 	_, err := put(t, store, "", []byte("content"))
@@ -132,24 +136,25 @@ func requireRefused(t *testing.T, err error, parts ...string) {
 	require.NotContains(t, err.Error(), os.Getenv("AWS_SECRET_ACCESS_KEY"))
 }
 
-func TestAFullBucketPassesByItself(t *testing.T) {
+func TestFullBucketIsOutage(t *testing.T) {
 	t.Parallel()
-	store := open(t, s3test.New(t, s3test.Options{DiskBytes: 4 << 20}).URL("diffs"), once())
+	store := open(t, s3test.New(t, s3test.Options{DiskBytes: 4 << 20}).URL("diffs"), singleAttempt())
 	for _, size := range []int{6 << 20, 20 << 20} {
 		_, err := put(t, store, "", noise(size))
 		requireOutage(t, err, "507")
-		require.Empty(t, version(t, store), "there is no half object")
+		require.Empty(t, version(t, store), "no incomplete object is left")
 	}
 	_, err := put(t, store, "", noise(1000))
-	require.NoError(t, err, "there is room for smaller ones")
+	require.NoError(t, err, "a small object still fits")
 }
 
-// fillFolder makes this test program fill a folder in place of its tests.
+// fillFolder is an environment variable. If it is set, this test program fills the folder
+// in it instead of running tests.
 const fillFolder = "SEXTON_TEST_FILL_FOLDER"
 
 func fill(folder string) int {
 	err := func() error {
-		options := once()
+		options := singleAttempt()
 		options.Key = "external_diffs.bucket"
 		store, err := blobstore.Open(context.Background(), "file://"+folder, options)
 		if err != nil {
@@ -167,7 +172,7 @@ func fill(folder string) int {
 	return 0
 }
 
-func TestAFullDiskPassesByItself(t *testing.T) {
+func TestFullDiskIsOutage(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	cmd := s3test.OnSmallDisk(t, folder, 4<<20, pgtest.Must(os.Executable())(t))
@@ -196,7 +201,8 @@ func listed(t *testing.T, store *blobstore.Store, prefix string) []string {
 	return keys
 }
 
-// Also with a prefix: keys outside it are not listed.
+// List returns the objects with the given prefix. A store with a prefix lists only the
+// objects under that prefix.
 func TestListReturnsAllObjects(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, address, prefixed string) {
@@ -227,7 +233,7 @@ func TestListReturnsAllObjects(t *testing.T) {
 	})
 }
 
-// More objects than S3 lists in one page.
+// S3 returns at most 1000 objects per page.
 func TestListReadsAllPages(t *testing.T) {
 	t.Parallel()
 	store := open(t, s3test.New(t, s3test.Options{}).URL("diffs"), blobstore.Options{})
@@ -254,7 +260,7 @@ func TestGetReadsSmallObjects(t *testing.T) {
 	})
 }
 
-func TestAPrefixIsAFolder(t *testing.T) {
+func TestPrefixOfFolder(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	write(t, open(t, "file://"+folder+"?prefix=x/y/", blobstore.Options{}), "a/b", "content")
@@ -274,7 +280,7 @@ func TestAPrefixIsAFolder(t *testing.T) {
 	require.NoDirExists(t, folder+"/missing")
 }
 
-func TestIdentityTellsStoresApart(t *testing.T) {
+func TestIdentity(t *testing.T) {
 	t.Parallel()
 	folder := "file://" + t.TempDir()
 	for address, want := range map[string]string{

@@ -18,13 +18,13 @@ import (
 // Kind is the kind of a store, with the values of GitLab's column external_diff_store.
 type Kind int
 
-// The kinds.
+// The kinds of stores.
 const (
 	Local  Kind = 1
 	Object Kind = 2
 )
 
-// String names the kind in messages.
+// String returns the name of the kind for messages.
 func (k Kind) String() string {
 	switch k {
 	case Local:
@@ -38,40 +38,43 @@ func (k Kind) String() string {
 
 // Digest identifies the content of an object.
 type Digest struct {
-	// Size is in bytes.
+	// Size is the number of bytes.
 	Size   int64
 	SHA256 [sha256.Size]byte
 }
 
-// Version identifies a state of an object; "" means that there is no object.
+// Version identifies a state of an object. "" means that the object does not exist.
 type Version string
 
 // Info is an object in a listing.
 type Info struct {
 	Key string
-	// Size is in bytes.
+	// Size is the number of bytes.
 	Size    int64
 	ModTime time.Time
 }
 
-// Options are the settings that are not in the URL.
+// Options are the settings of a store that are not in its URL.
 type Options struct {
-	// Key is the configuration key that messages name.
+	// Key is the configuration key of the URL, for messages.
 	Key string
-	// Stall is the maximum time without progress on a connection, and until an answer
-	// begins; 0 means 30 s.
+	// Stall is the maximum time without progress on a connection, and the maximum time
+	// until an answer begins. 0 means 30 s.
 	Stall time.Duration
-	// Attempts is the number of attempts of an S3 request before an outage; 0 means 3.
+	// Attempts is the number of attempts of an S3 request before an outage is reported. 0
+	// means 3.
 	Attempts int
 }
 
-// backend stores the objects. Its errors are those of the system or the service.
+// backend stores the objects of a Store. It returns the errors of the system or the
+// service unchanged.
 type backend interface {
 	version(ctx context.Context, key string) (Version, error)
-	// read returns size bytes from offset on, or all of them if size is negative.
+	// read returns a reader of size bytes beginning at offset, or of all remaining bytes
+	// if size is negative.
 	read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error)
 	remove(ctx context.Context, key string) error
-	// write begins to write an object over a version.
+	// write returns a writer that replaces the version over of an object.
 	write(ctx context.Context, key string, over Version) (writer, error)
 	// list returns the objects whose keys begin with prefix.
 	list(ctx context.Context, prefix string) iter.Seq2[Info, error]
@@ -80,14 +83,14 @@ type backend interface {
 // writer writes one object. Exactly one of commit and abort is called.
 type writer interface {
 	io.Writer
-	// commit ends the write. After an error it leaves nothing behind, unless an answer of
-	// the service was lost.
+	// commit ends the write. If it returns an error, the writer leaves no files or parts,
+	// unless an answer of the service was lost.
 	commit() error
 	abort()
 }
 
-// CheckKey returns an error for a key that is not a relative path in a folder, or that a
-// client or service would change.
+// CheckKey returns an error if a key is not a relative path within a folder, or if a
+// client or service would change it.
 func CheckKey(key string) error {
 	if key == "." || !filepath.IsLocal(filepath.FromSlash(key)) || path.Clean(key) != key ||
 		strings.ContainsFunc(key, unicode.IsControl) {
@@ -97,15 +100,15 @@ func CheckKey(key string) error {
 }
 
 // Store is one folder or bucket. It is safe for concurrent use. Connections are closed
-// after they have been idle for Options.Stall.
+// after they have been idle for the time Options.Stall.
 type Store struct {
 	objects backend
 	kind    Kind
-	// label names the store in messages, without parameters.
+	// label is the URL without parameters, for messages.
 	label string
 	// folder is the folder of a local store.
 	folder folder
-	// identity is the label with prefix and endpoint.
+	// identity is the label with the parameters prefix and endpoint.
 	identity string
 	key      string
 }
@@ -116,11 +119,11 @@ func (s *Store) Kind() Kind { return s.kind }
 // String returns the URL without parameters.
 func (s *Store) String() string { return s.label }
 
-// Identity returns the URL with prefix and endpoint, which identifies the store. It
-// contains no secrets.
+// Identity returns the URL with the parameters prefix and endpoint, which identifies the
+// store. It contains no secrets.
 func (s *Store) Identity() string { return s.identity }
 
-// Version returns the current version of an object, "" if there is none.
+// Version returns the current version of an object, or "" if the object does not exist.
 func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	found, err := s.objects.version(ctx, key)
 	err = s.judge(ctx, "query", key, err)
@@ -133,10 +136,10 @@ func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	return found, nil
 }
 
-// explain returns a better error for a refused HEAD request, whose answer has a status
-// but no error code: a list request is refused with the code.
+// explain returns a more precise error for a refused HEAD request. The answer to a HEAD
+// request has only a status. The answer to a list request also has an error code.
 func (s *Store) explain(ctx context.Context, vague error) error {
-	if _, passing := errors.AsType[*OutageError](vague); passing || s.kind == Local || ctx.Err() != nil {
+	if _, temporary := errors.AsType[*OutageError](vague); temporary || s.kind == Local || ctx.Err() != nil {
 		return vague
 	}
 	for _, err := range s.List(ctx, "sexton-probe/none/") {
@@ -148,17 +151,17 @@ func (s *Store) explain(ctx context.Context, vague error) error {
 	return vague
 }
 
-// Put writes an object: the bytes that write sends to its writer, under the key, over a
-// version. It returns ErrChanged if the object has another version. An error of write is
-// returned as it is. After an error the object is as before or, if an answer was lost, as
-// written. It is never incomplete.
+// Put writes an object with the bytes that the function write sends to its writer, and
+// replaces the version over. It returns ErrChanged if the object has another version. It
+// returns an error of write unchanged. After an error the object is unchanged or, if an
+// answer was lost, written completely.
 func (s *Store) Put(ctx context.Context, key string, over Version, write func(io.Writer) error) (Digest, error) {
 	to, err := s.objects.write(ctx, key, over)
 	if err != nil {
 		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
 	}
 	filled := false
-	defer func() { // Also release the buffer after a panic of write.
+	defer func() { // The buffer is also released if write panics.
 		if !filled {
 			to.abort()
 		}
@@ -173,8 +176,8 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	filled = true
 	if err := to.commit(); err != nil {
 		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
-		// If an answer was lost, the client has repeated the request and found its own
-		// object.
+		// If the first answer was lost, the client has repeated the request, and the
+		// service has compared the version with the object of the first request.
 		if errors.Is(err, ErrChanged) && s.kind == Object {
 			if found, readErr := s.Digest(ctx, key); readErr == nil && found == into.digest() {
 				return found, nil
@@ -185,8 +188,8 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	return into.digest(), nil
 }
 
-// displaced converts "not found" of a write to ErrChanged: the version to be replaced was
-// deleted or, in a folder, another process has removed the temporary file or its folder.
+// displaced converts ErrNotFound of a write to ErrChanged. The version to be replaced was
+// deleted, or another process has removed the temporary file or its folder.
 func (s *Store) displaced(key string, over Version, err error) error {
 	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
@@ -194,7 +197,8 @@ func (s *Store) displaced(key string, over Version, err error) error {
 	return err
 }
 
-// digester passes bytes on and computes their digest.
+// digester writes bytes to another writer and computes their digest. failed is the last
+// error of that writer.
 type digester struct {
 	to     io.Writer
 	hash   hash.Hash
@@ -204,7 +208,7 @@ type digester struct {
 
 func (d *digester) Write(p []byte) (int, error) {
 	n, err := d.to.Write(p)
-	_, _ = d.hash.Write(p[:n]) // It never fails.
+	_, _ = d.hash.Write(p[:n]) // A hash returns no errors.
 	d.size += int64(n)
 	d.failed = err
 	return n, err
@@ -216,7 +220,8 @@ func (d *digester) digest() Digest {
 	return digest
 }
 
-// Get reads a small object. It returns an error if the object has more than most bytes.
+// Get returns the content of a small object. It returns an error if the object has more
+// than most bytes.
 func (s *Store) Get(ctx context.Context, key string, most int64) ([]byte, error) {
 	reader, err := s.objects.read(ctx, key, 0, -1)
 	if err != nil {
@@ -233,7 +238,7 @@ func (s *Store) Get(ctx context.Context, key string, most int64) ([]byte, error)
 	return content, nil
 }
 
-// Digest reads an object from end to end.
+// Digest reads an object completely and returns its digest.
 func (s *Store) Digest(ctx context.Context, key string) (Digest, error) {
 	reader, err := s.Range(ctx, key, 0, -1)
 	if err != nil {
@@ -247,9 +252,9 @@ func (s *Store) Digest(ctx context.Context, key string) (Digest, error) {
 	return into.digest(), nil
 }
 
-// Range returns a reader of size bytes from offset on, or of all bytes if size is
-// negative. The reader returns this package's errors, and io.ErrUnexpectedEOF if the
-// object is shorter.
+// Range returns a reader of size bytes beginning at offset, or of all remaining bytes if
+// size is negative. The reader returns this package's errors, and io.ErrUnexpectedEOF if
+// the object is too short.
 func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
 	reader, err := s.objects.read(ctx, key, offset, size)
 	if err != nil {
@@ -258,13 +263,13 @@ func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.R
 	return &judgedReader{store: s, ctx: ctx, key: key, from: reader, left: size}, nil
 }
 
-// judgedReader converts errors during the read of an object.
+// judgedReader reads an object and converts errors to this package's errors.
 type judgedReader struct {
 	store *Store
 	ctx   context.Context //nolint:containedctx // The context of the read.
 	key   string
 	from  io.ReadCloser
-	// left is the number of bytes left, negative if it is unknown.
+	// left is the number of bytes left, or negative if it is unknown.
 	left int64
 }
 
@@ -286,14 +291,14 @@ func (r *judgedReader) Read(p []byte) (int, error) {
 
 func (r *judgedReader) Close() error { return r.from.Close() }
 
-// Delete removes an object. In a folder it returns ErrNotFound if the object does not
-// exist. S3 does not report that.
+// Delete removes an object. In a folder, it returns ErrNotFound if the object does not
+// exist. S3 services do not report missing objects.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.judge(ctx, "delete", key, s.objects.remove(ctx, key))
 }
 
-// List returns the objects whose keys begin with prefix, page by page. It ends at the
-// first error.
+// List returns the objects whose keys begin with prefix. It reads them page by page and
+// ends at the first error.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		for object, err := range s.objects.list(ctx, prefix) {
@@ -304,7 +309,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 	}
 }
 
-// Probe writes an object, reads it back and deletes it.
+// Probe writes a small object, reads it back and deletes it. It returns an error if one
+// of the steps fails.
 func (s *Store) Probe(ctx context.Context, name string) error {
 	key := "sexton-probe/" + name
 	content := strings.Repeat("sexton ", 100)

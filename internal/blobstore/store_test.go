@@ -81,10 +81,11 @@ func version(t *testing.T, store *blobstore.Store) blobstore.Version {
 	return pgtest.Must(store.Version(t.Context(), key))(t)
 }
 
-func TestObjectsComeBackAsTheyWere(t *testing.T) {
+func TestObjectsAreReadAsWritten(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
-		// Nothing, a few bytes, exactly one part, and several parts.
+		// The sizes are no bytes, a few bytes, a large object in one part, exactly one
+		// part, and several parts.
 		for _, size := range []int{0, 10, 200 << 10, 5 << 20, 27 << 20} {
 			content := noise(size)
 			written := pgtest.Must(put(t, store, version(t, store), content))(t)
@@ -101,7 +102,7 @@ func TestObjectsComeBackAsTheyWere(t *testing.T) {
 		_, err := store.Digest(t.Context(), key)
 		require.ErrorIs(t, err, blobstore.ErrNotFound)
 		require.NoError(t, store.Probe(t.Context(), "host:1"))
-		require.Empty(t, list(t, store, ""), "a probe leaves nothing")
+		require.Empty(t, list(t, store, ""), "a probe leaves no objects")
 	})
 }
 
@@ -115,7 +116,7 @@ func list(t *testing.T, store *blobstore.Store, prefix string) []string {
 	return keys
 }
 
-func TestOneOfTwoWritersWins(t *testing.T) {
+func TestWriteChecksVersion(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		pgtest.Must(put(t, store, "", []byte("first")))(t)
@@ -124,17 +125,17 @@ func TestOneOfTwoWritersWins(t *testing.T) {
 		before := version(t, store)
 		pgtest.Must(put(t, store, before, []byte("third")))(t)
 		_, err = put(t, store, before, []byte("fourth"))
-		require.ErrorIs(t, err, blobstore.ErrChanged, "it replaces a version that is no more")
+		require.ErrorIs(t, err, blobstore.ErrChanged, "the replaced version does not exist any more")
 		require.Equal(t, "third", string(read(t, store, 0, -1)))
 		before = version(t, store)
 		require.NoError(t, store.Delete(t.Context(), key))
 		_, err = put(t, store, before, []byte("fifth"))
-		require.ErrorIs(t, err, blobstore.ErrChanged, "it replaces a version that is no more")
+		require.ErrorIs(t, err, blobstore.ErrChanged, "the replaced version does not exist any more")
 		require.Empty(t, version(t, store))
 	})
 }
 
-func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
+func TestFailedWriteLeavesNoObject(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		broken := errors.New("the source is broken")
@@ -143,7 +144,7 @@ func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
 			return broken
 		})
 		require.Equal(t, broken, err)
-		require.Empty(t, list(t, store, ""), "temporary files included")
+		require.Empty(t, list(t, store, ""), "no objects or temporary files are left")
 
 		ctx, cancel := context.WithCancelCause(t.Context())
 		_, err = store.Put(ctx, key, "", func(w io.Writer) error {
@@ -156,7 +157,7 @@ func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestListGoesByPrefix(t *testing.T) {
+func TestListWithPrefix(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		for _, key := range []string{"b/2", "a/1", "b/1"} {
@@ -166,7 +167,7 @@ func TestListGoesByPrefix(t *testing.T) {
 	})
 }
 
-func TestPrefixStandsBeforeAllKeys(t *testing.T) {
+func TestPrefixIsPrependedToKeys(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	store := open(t, "file://"+folder+"?prefix=our/", blobstore.Options{})
@@ -175,7 +176,7 @@ func TestPrefixStandsBeforeAllKeys(t *testing.T) {
 	require.Equal(t, []string{key}, list(t, store, "merge"))
 }
 
-func TestOpenRefusesWhatCannotBe(t *testing.T) {
+func TestOpenRefusesInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for address, message := range map[string]string{
 		"ftp://somewhere/else":             `external_diffs.bucket ftp://somewhere/else: has the scheme "ftp" (write file:///folder or`,
@@ -195,7 +196,7 @@ func TestOpenRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-func TestAFolderThatGoesAwayIsNamed(t *testing.T) {
+func TestMissingFolderIsReported(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.Mkdir(folder, 0o700))
@@ -212,7 +213,7 @@ func TestAFolderThatGoesAwayIsNamed(t *testing.T) {
 	require.ErrorIs(t, err, blobstore.ErrNotFound)
 }
 
-func TestAnObjectThatEndsBeforeIsNoEnd(t *testing.T) {
+func TestRangeBeyondEndIsUnexpectedEOF(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		pgtest.Must(put(t, store, "", []byte("short")))(t)
@@ -228,9 +229,9 @@ func isWrite(request string) bool {
 	return !strings.HasPrefix(request, "GET") && !strings.HasPrefix(request, "HEAD")
 }
 
-// An upload that waits for its content must not keep others from theirs: as many as may
-// hold a part at once do, and one more small object goes all the same.
-func TestUploadsShareTheirMemory(t *testing.T) {
+// Three uploads hold all buffers while they wait for their content. Other large objects
+// wait for a buffer, and small objects are written immediately.
+func TestUploadsShareBuffers(t *testing.T) {
 	t.Parallel()
 	store := open(t, s3test.New(t, s3test.Options{}).URL("diffs"), blobstore.Options{})
 	content := noise(11 << 20)
@@ -264,12 +265,12 @@ func TestUploadsShareTheirMemory(t *testing.T) {
 		_, err := w.Write(content[:100_000])
 		return err
 	})
-	require.NoError(t, err, "what is small waits for nobody")
-	require.Equal(t, []string{"small"}, list(t, store, ""), "what is not waits for room in memory")
+	require.NoError(t, err, "a small object needs no buffer")
+	require.Equal(t, []string{"small"}, list(t, store, ""), "large objects wait for a buffer")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = store.Put(ctx, "late", "", all)
-	require.ErrorIs(t, err, context.Canceled, "nor does it wait for ever")
+	require.ErrorIs(t, err, context.Canceled, "the wait ends with the context")
 	close(proceed)
 	writers.Wait()
 	for i, err := range results {
@@ -279,8 +280,9 @@ func TestUploadsShareTheirMemory(t *testing.T) {
 	}
 }
 
-// A key comes from a row that others may write.
-func TestAKeyLeadsNowhereElse(t *testing.T) {
+// All operations refuse an invalid key, because keys come from rows that applications
+// write.
+func TestInvalidKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		for _, key := range []string{"", ".", "/a", "../a", "a/../../b", "a//b", "a/", "a\nb"} {
@@ -297,9 +299,9 @@ func TestAKeyLeadsNowhereElse(t *testing.T) {
 	})
 }
 
-// What an earlier writer of an object has left goes, whatever the object is called;
-// another's stays.
-func TestAWriteRemovesWhatAnEarlierOneHasLeft(t *testing.T) {
+// A write removes the temporary files of the same object, even if its key contains
+// pattern characters, and keeps those of other objects.
+func TestWriteRemovesEarlierTemporaryFiles(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	store := open(t, "file://"+root, blobstore.Options{})
@@ -311,8 +313,8 @@ func TestAWriteRemovesWhatAnEarlierOneHasLeft(t *testing.T) {
 	require.FileExists(t, filepath.Join(root, "a1.X.tmp"))
 }
 
-// A faulty service returns the same page forever.
-func TestAListingThatGoesInCirclesEnds(t *testing.T) {
+// List ends if a faulty service returns the same page again and again.
+func TestListEndsIfPagesRepeat(t *testing.T) {
 	t.Parallel()
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w,
@@ -325,7 +327,7 @@ func TestAListingThatGoesInCirclesEnds(t *testing.T) {
 	}
 }
 
-// parts returns what the server keeps of incomplete uploads.
+// parts returns the files of incomplete uploads on the server.
 func parts(t *testing.T, gateway *s3test.Gateway) (found []string) {
 	err := filepath.WalkDir(gateway.File(t, ".sgwtmp"), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
@@ -340,9 +342,9 @@ func parts(t *testing.T, gateway *s3test.Gateway) (found []string) {
 	return found
 }
 
-// However an upload in parts ends, it leaves no parts and returns its buffer: each case
-// comes more often than there are buffers.
-func TestAnUploadInPartsLeavesNone(t *testing.T) {
+// A multipart upload that fails, panics or is refused leaves no parts and gives its
+// buffer back. Each failure occurs more often than there are buffers.
+func TestFailedMultipartUploadLeavesNoParts(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	store := open(t, gateway.URL("diffs")+"&prefix=our/", blobstore.Options{})
@@ -351,13 +353,14 @@ func TestAnUploadInPartsLeavesNone(t *testing.T) {
 	require.FileExists(t, gateway.File(t, "our/"+key))
 	require.Equal(t, digest(content), over)
 	before := version(t, store)
-	// The same content would be held for ours, of which the answer got lost.
+	// The content must differ from the stored object. Put would treat the same content as
+	// its own object whose answer was lost.
 	again := append([]byte("again"), content...)
 
 	broken := errors.New("the source is broken")
 	begin := func(w io.Writer) {
 		pgtest.Must(w.Write(content))(t)
-		require.NotEmpty(t, parts(t, gateway), "or there is nothing to be left")
+		require.NotEmpty(t, parts(t, gateway), "a part has been sent")
 	}
 	for range 4 {
 		_, err := store.Put(t.Context(), key, before, func(w io.Writer) error {
@@ -368,13 +371,13 @@ func TestAnUploadInPartsLeavesNone(t *testing.T) {
 		require.PanicsWithValue(t, broken, func() {
 			_, _ = store.Put(t.Context(), key, before, func(w io.Writer) error {
 				begin(w)
-				panic(broken) //nolint:forbidigo // As a fault in the source would.
+				panic(broken) //nolint:forbidigo // The test simulates a fault in the source.
 			})
 		})
 		_, err = put(t, store, "", again)
-		require.ErrorIs(t, err, blobstore.ErrChanged, "there is one")
+		require.ErrorIs(t, err, blobstore.ErrChanged, "an object exists")
 		_, err = put(t, store, `"another"`, again)
-		require.ErrorIs(t, err, blobstore.ErrChanged, "it is another one")
+		require.ErrorIs(t, err, blobstore.ErrChanged, "the object has another version")
 		require.Empty(t, parts(t, gateway))
 	}
 	require.Equal(t, before, version(t, store))

@@ -10,40 +10,43 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
-// PartSize is the smallest part that S3 accepts. With at most 10,000 parts an object has
-// at most 50 GB. A larger object is sent in parts.
+// PartSize is the smallest part that S3 accepts, and the size of each part of a larger
+// object. With at most 10,000 parts, an object has at most 50 GB.
 const PartSize = 5 << 20
 
 const (
-	// largeUploads is how many objects larger than smallSize are uploaded at the same
-	// time. Each needs a buffer of PartSize.
+	// largeUploads limits the number of objects larger than smallSize that are uploaded
+	// at the same time. Each of them needs a buffer of PartSize.
 	largeUploads = 3
-	// smallSize is the largest object that is uploaded without such a buffer. Most
-	// objects are smaller.
+	// smallSize is the size of the largest object that is uploaded without a buffer of
+	// PartSize. Most objects are smaller.
 	smallSize = 128 << 10
-	// abortTimeout limits the time to abort a failed upload. If that fails, the bucket's
-	// lifecycle rules remove its parts.
+	// abortTimeout limits the request that aborts a failed upload. If that request fails,
+	// the bucket's lifecycle rules remove the parts.
 	abortTimeout = 5 * time.Second
 	contentType  = "application/octet-stream"
-	// gcPercent replaces Go's default of 100: with 15 MiB of buffers the process would
+	// gcPercent replaces Go's default of 100. With 15 MiB of buffers the process would
 	// otherwise grow beyond 64 MiB.
 	gcPercent = 50
 )
 
-// upload writes one object. An object that fits into one part is sent in one request.
+// upload writes one object. It sends an object that fits into one part in one request,
+// and a larger object as a multipart upload.
 //
-// It sends parts in sequence from one buffer. The SDK's transfer manager (0.5.7) needs
-// three buffers per object, and logs a failed completion to standard error.
+// The parts are sent in sequence from one buffer. The SDK's transfer manager (0.5.7)
+// needs three buffers per object, and logs a failed completion to standard error.
 type upload struct {
 	*bucket
 
 	ctx  context.Context //nolint:containedctx // The context of the write.
 	key  string
 	over Version
-	// content holds the bytes that are sent next. It uses the buffer if large is set.
+	// content has the bytes that are sent next. large reports whether content uses one of
+	// the bucket's buffers.
 	content []byte
 	large   bool
-	// id is set after the first part, sent has the parts of the object.
+	// id is the ID of the multipart upload, or nil before the first part. sent has the
+	// parts that were sent.
 	id   *string
 	sent []types.CompletedPart
 }
@@ -55,7 +58,6 @@ func (b *bucket) write(ctx context.Context, key string, over Version) (writer, e
 	return &upload{bucket: b, ctx: ctx, key: b.prefix + key, over: over}, nil
 }
 
-// Write implements io.Writer.
 func (u *upload) Write(p []byte) (written int, err error) {
 	for written < len(p) {
 		if err := u.makeRoom(len(p) - written); err != nil {
@@ -68,7 +70,8 @@ func (u *upload) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// makeRoom ensures that content can take more of the next n bytes.
+// makeRoom ensures that content has room for some of the next n bytes. It may send a part
+// or wait for a buffer.
 func (u *upload) makeRoom(n int) error {
 	switch {
 	case len(u.content) < cap(u.content):
@@ -91,7 +94,7 @@ func (u *upload) makeRoom(n int) error {
 	}
 }
 
-// release returns the buffer.
+// release gives the buffer back to the bucket.
 func (u *upload) release() {
 	if u.large {
 		u.buffers <- u.content[:cap(u.content)]
@@ -122,7 +125,7 @@ func (u *upload) sendPart() error {
 	return nil
 }
 
-// commit implements writer.
+// commit sends the remaining bytes and completes the object.
 func (u *upload) commit() error {
 	var match, noneMatch *string
 	if u.over == "" {
@@ -147,7 +150,8 @@ func (u *upload) commit() error {
 		})
 	}
 	if err != nil {
-		// If the service completed it and the answer was lost, there is nothing to abort.
+		// If the service has completed the upload and the answer was lost, the abort has
+		// no effect.
 		u.abort()
 		return err
 	}
@@ -155,7 +159,7 @@ func (u *upload) commit() error {
 	return nil
 }
 
-// abort implements writer.
+// abort gives the buffer back and deletes the parts that were sent.
 func (u *upload) abort() {
 	u.release()
 	if u.id == nil {

@@ -12,18 +12,17 @@ import (
 
 const example = "write file:///folder or s3://bucket?region=…"
 
-// URLError reports what is wrong with the URL of a store, and the fix. Neither contains
-// anything secret.
+// URLError reports an invalid URL of a store. Reason and Fix contain no secrets.
 type URLError struct{ Reason, Fix string }
 
 func (e *URLError) Error() string { return e.Reason + " (" + e.Fix + ")" }
 
-// ParseURL parses the URL of a store without opening the store. It returns a *URLError
-// for a URL that no store can have. The URL is nil only if it cannot be parsed.
+// ParseURL parses and checks the URL of a store without opening the store. It returns a
+// *URLError if the URL is invalid. The returned URL is nil only if it cannot be parsed.
 func ParseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		// The parser's message contains the address.
+		// The parser's message contains the address, which may contain secrets.
 		return nil, &URLError{Reason: "is not a URL", Fix: example}
 	}
 	if u.User != nil {
@@ -36,7 +35,7 @@ func ParseURL(address string) (*url.URL, error) {
 	switch {
 	case strings.Contains(address, "#"):
 		return u, &URLError{Reason: "contains a fragment after #", Fix: "write %23 for a literal #"}
-	case err != nil: // The message contains the value.
+	case err != nil: // The parser's message contains the value.
 		return u, &URLError{Reason: "has parameters that cannot be parsed", Fix: "write %25 for %, and %3B for ;"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
@@ -90,8 +89,8 @@ func checkBucket(u *url.URL, parameters url.Values) error {
 			Fix:    "remove it; a bucket has endpoint, prefix and region, and everything else is set by the variables of the AWS SDK, such as AWS_PROFILE",
 		}
 	}
-	// Clients and services normalize such names differently, so objects would be written
-	// to another place.
+	// Clients and services normalize such prefixes differently, so objects would be
+	// written to another place.
 	prefix := parameters.Get("prefix")
 	if strings.Contains(prefix, "//") || strings.Contains(prefix, "../") ||
 		strings.ContainsFunc(prefix, unicode.IsControl) {
@@ -106,7 +105,7 @@ func checkBucket(u *url.URL, parameters url.Values) error {
 	return nil
 }
 
-// unknownParameter returns the first parameter that is not one of those known, or "".
+// unknownParameter returns the first parameter that is not in known, or "".
 func unknownParameter(parameters url.Values, known ...string) string {
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
 		if !slices.Contains(known, name) {
@@ -116,7 +115,7 @@ func unknownParameter(parameters url.Values, known ...string) string {
 	return ""
 }
 
-// isServer reports whether the text is the URL of a server, without a path.
+// isServer reports whether a text is the URL of a server without a path.
 func isServer(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.Trim(u.Path, "/") == ""

@@ -1,15 +1,12 @@
-// Package s3test gives tests an S3 server of their own: versitygw over a folder, behind a
-// proxy that can be made a bad network.
+// Package s3test starts an S3 server for a test: versitygw with a folder as its storage,
+// and a proxy in front of it that can simulate a faulty network.
 //
-//	the test's client ─► proxy (Reset, Cut, Stall, Slow) ─► versitygw ─► a folder of the test
+// The TestMain of a package that uses it calls Prepare before it runs the tests. New
+// starts a server.
 //
-// A package that uses it calls Prepare in its TestMain, before it runs the tests:
+// The module tools/versitygw pins the version of the server. The go command builds the
+// server on first use, which takes a minute or two, and caches it.
 //
-//	func TestMain(m *testing.M) { s3test.Prepare(); pgtest.Main(m) }
-//
-// The server's version is pinned by tools/versitygw, a module of its own. The go command
-// builds it at the first use, which takes a minute or two, and keeps it in its cache.
-//
-// Its one invariant: there are no ports to choose. The server listens on a socket in a
-// folder of the test, the proxy on any free port of the loopback address.
+// Invariant: no port numbers are configured. The server listens on a Unix socket in a
+// folder of the test, and the proxy on a free port of the loopback address.
 package s3test

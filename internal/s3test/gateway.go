@@ -26,7 +26,7 @@ const (
 	secretKey    = "the-spade-is-behind-the-door"
 )
 
-// binary builds the server once per test process.
+// binary builds the server once per test process, and returns its path.
 var binary = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
@@ -36,9 +36,9 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	root := filepath.Dir(strings.TrimSpace(string(goMod)))
 	var stderr bytes.Buffer
-	// With -n it builds the tool and prints where it is.
+	// With -n, the go command builds the tool and prints its path.
 	build := exec.CommandContext(ctx, "go", "-C", filepath.Join(root, "tools", "versitygw"), "tool", "-n", "versitygw")
-	// It is the same one for tests with and without the race detector, which needs cgo.
+	// Without cgo, tests with and without the race detector share one binary.
 	build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), &stderr
 	path, err := build.Output()
 	if err != nil {
@@ -47,42 +47,43 @@ var binary = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(path)), nil
 })
 
-// Prepare sets the credentials in the environment of this process.
+// Prepare sets the credentials and the region in the environment of this process.
 func Prepare() {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_REGION": "us-east-1",
 		"AWS_EC2_METADATA_DISABLED": "true",
-		// Ignore the developer's own settings.
+		// The developer's own settings are ignored.
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_PROFILE": "",
 		"AWS_SESSION_TOKEN": "",
 	} {
-		_ = os.Setenv(name, value) // Only a wrong name is an error.
+		_ = os.Setenv(name, value) // Setenv fails only for an invalid name.
 	}
 }
 
 // Gateway is a running S3 server.
 type Gateway struct {
-	// Proxy is the proxy in front of the server.
+	// Proxy forwards requests to the server.
 	Proxy *Proxy
 
 	folder string
-	// small reports that the data is out of this process's sight, on a disk of its own.
+	// small reports whether the data is on a disk that is mounted only for the server, so
+	// that this process cannot read it.
 	small bool
 }
 
-// Options changes the server that New starts.
+// Options are the settings of the server that New starts.
 type Options struct {
-	// DiskBytes is the size of the server's disk; 0 uses the machine's disk.
+	// DiskBytes is the size of the server's disk. 0 uses the disk of the machine.
 	DiskBytes int64
-	// Secret is the secret key that the server accepts, if not the usual one.
+	// Secret is the secret key that the server accepts. "" is the key that Prepare sets.
 	Secret string
 }
 
-// New starts a server with one bucket, "diffs", and stops it at the end of the test.
+// New starts a server with the bucket "diffs", and stops it at the end of the test.
 func New(tb testing.TB, options Options) *Gateway {
 	path, err := binary()
 	require.NoError(tb, err)
-	// A socket's path must be short.
+	// The path of a Unix socket must be short.
 	folder, err := os.MkdirTemp("", "sexton-s3-")
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(folder)) })
@@ -109,7 +110,7 @@ func (g *Gateway) run(tb testing.TB, args []string, secret string, diskBytes int
 	}
 	cmd.Env = []string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + secret, "PATH=" + os.Getenv("PATH")}
 	cmd.Stdout, cmd.Stderr = &output, &output
-	// The kernel ends it with this process, even where that is killed.
+	// The kernel kills the server if this process ends or is killed.
 	ended, err := spawn(cmd)
 	require.NoError(tb, err, "start versitygw")
 	tb.Cleanup(func() {
@@ -137,13 +138,14 @@ func (g *Gateway) run(tb testing.TB, args []string, secret string, diskBytes int
 	}
 }
 
-// URL returns the URL of a bucket: "diffs", or one that does not exist.
+// URL returns the URL of a bucket. Only the bucket "diffs" exists.
 func (g *Gateway) URL(bucket string) string {
 	return "s3://" + bucket + "?endpoint=" + url.QueryEscape(g.Proxy.URL())
 }
 
-// File returns the path of an object of the bucket "diffs", for tests that damage it.
+// File returns the path of an object's file in the bucket "diffs", for tests that damage
+// the object.
 func (g *Gateway) File(tb testing.TB, key string) string {
-	require.False(tb, g.small, "the server's disk is its own")
+	require.False(tb, g.small, "the server's disk is not visible to the test")
 	return filepath.Join(g.folder, "data", "diffs", filepath.FromSlash(key))
 }

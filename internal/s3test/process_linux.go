@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// OnSmallDisk is a command in whose sight a folder is a memory disk of that many bytes,
-// with an empty folder "diffs" on it. In a user and mount namespace of its own anybody
-// may mount one, and it goes with the process.
+// OnSmallDisk returns a command for which the folder is a memory disk of the given size,
+// with an empty folder "diffs" on it. The command has its own user and mount namespace,
+// in which any user may mount a disk. The disk disappears with the process.
 func OnSmallDisk(tb testing.TB, folder string, bytes int64, args ...string) *exec.Cmd {
 	script := `mount -t tmpfs -o mode=0700,size="$1" tmpfs "$2" && mkdir "$2/diffs" && shift 2 && exec "$@"`
 	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), "/bin/sh",
@@ -25,9 +25,9 @@ func OnSmallDisk(tb testing.TB, folder string, bytes int64, args ...string) *exe
 	return cmd
 }
 
-// spawn starts a program, which the kernel ends with this process, even if this process
-// is killed. That signal belongs to the thread that forked, so one goroutine keeps its
-// thread from fork to wait. Ended is closed when the program has ended.
+// spawn starts a program. The kernel kills the program if this process ends or is killed.
+// The signal is tied to the thread that forked, so one goroutine keeps its thread from
+// fork to wait. The channel ended is closed when the program has ended.
 func spawn(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -14,23 +14,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fault is the network's fault on one connection.
+// Fault is a simulated fault of one connection.
 type Fault int
 
-// The faults.
+// The faults that the proxy can simulate.
 const (
-	// Pass lets everything through.
+	// Pass forwards the request and the answer.
 	Pass Fault = iota
-	// Reset ends the connection before anything of the request has got through.
+	// Reset closes the connection before the server gets any part of the request.
 	Reset
-	// Cut lets the request through and ends the connection instead of answering: the
-	// request has been executed.
+	// Cut forwards the request and closes the connection when the answer begins. The
+	// server has then executed the request.
 	Cut
-	// Stall lets nothing through and keeps the connection open.
+	// Stall keeps the connection open and forwards nothing.
 	Stall
-	// Slow delays the request and the answer by Delay each.
+	// Slow delays the request and the answer by Delay.
 	Slow
-	// Busy answers 503 itself, Deny 403.
+	// Busy answers with status 503, and Deny with status 403. The server gets no request.
 	Busy
 	Deny
 )
@@ -38,8 +38,8 @@ const (
 // Delay is the delay of a Slow connection in each direction.
 const Delay = 50 * time.Millisecond
 
-// Proxy is a network between a client and the server. It looks at the first request of
-// each connection alone, and the server ends a connection after each.
+// Proxy is a network between a client and the server. The server closes each connection
+// after one request, so the proxy parses only the first request of a connection.
 type Proxy struct {
 	listener net.Listener
 	socket   string
@@ -66,15 +66,15 @@ func newProxy(tb testing.TB, socket string) *Proxy {
 // URL returns the address for clients.
 func (p *Proxy) URL() string { return "http://" + p.listener.Addr().String() }
 
-// Fail sets the function that chooses the fault of each later connection by its request,
-// such as "PUT /diffs/key". Nil passes all.
+// Fail sets the function that chooses the fault of each new connection by its request,
+// for example "PUT /diffs/key". nil means Pass for all connections.
 func (p *Proxy) Fail(judge func(request string) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.judge = judge
 }
 
-// Seen returns the requests so far in their order.
+// Seen returns all requests so far in their order.
 func (p *Proxy) Seen() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +102,9 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep closes a connection at the end of the test, or when release is called.
-func (p *Proxy) keep(conn net.Conn) (release func()) {
+// register adds a connection to the ones that are closed at the end of the test. release
+// closes and removes it.
+func (p *Proxy) register(conn net.Conn) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open[conn] = true
@@ -119,7 +120,7 @@ func (p *Proxy) keep(conn net.Conn) (release func()) {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	release := p.keep(client)
+	release := p.register(client)
 	defer release()
 	reader := bufio.NewReader(client)
 	line, err := reader.ReadString('\n')
@@ -150,8 +151,8 @@ func (p *Proxy) serve(client net.Conn) {
 		if tcp, ok := client.(*net.TCPConn); ok {
 			_ = tcp.CloseWrite()
 		}
-		// To close with a part of the request unread would reset the connection, and the
-		// client might never see the answer.
+		// If a part of the request were unread, closing would reset the connection, and
+		// the client might not get the answer.
 		_, _ = io.Copy(io.Discard, reader)
 		return
 	case Pass, Cut, Slow:
@@ -159,13 +160,13 @@ func (p *Proxy) serve(client net.Conn) {
 	p.forward(client, io.MultiReader(strings.NewReader(line), reader), fault)
 }
 
-// forward connects the client with the server.
+// forward sends the request to the server and the answer to the client, with a fault.
 func (p *Proxy) forward(client net.Conn, request io.Reader, fault Fault) {
 	server, err := (&net.Dialer{}).DialContext(p.ctx, "unix", p.socket)
 	if err != nil {
 		return
 	}
-	release := p.keep(server)
+	release := p.register(server)
 	if fault == Slow {
 		p.wait()
 	}
@@ -176,7 +177,7 @@ func (p *Proxy) forward(client net.Conn, request io.Reader, fault Fault) {
 	}()
 	switch fault {
 	case Cut:
-		// The answer has begun: the server has done its work.
+		// The first byte of the answer shows that the server has executed the request.
 		_, _ = io.ReadFull(server, make([]byte, 1))
 		reset(client)
 	case Slow:
@@ -201,7 +202,8 @@ func (p *Proxy) wait() {
 	}
 }
 
-// reset ends a connection so that the other side sees an error and not an end.
+// reset closes a connection with a reset, so that the client gets an error instead of an
+// end of file.
 func reset(conn net.Conn) {
 	tcp, ok := conn.(*net.TCPConn)
 	if ok {
