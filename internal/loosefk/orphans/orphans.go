@@ -50,8 +50,8 @@ type Auditor struct {
 
 // Report is the result of an audit for one definition.
 type Report struct {
-	// Definition is its key in the file, such as issues[0]. Child and Parent are shown to
-	// users.
+	// Definition is the key of the definition in the file, such as issues[0]. Child and
+	// Parent are shown to users.
 	Definition string `json:"definition"`
 	Child      string `json:"child"`
 	// ChildDatabase is the child's database if it is not the parent's.
@@ -67,15 +67,15 @@ type Report struct {
 	RowsCapped   bool  `json:"rows_capped"`
 	// Samples are the first orphaned keys, in text form.
 	Samples []string `json:"samples"`
-	// UncheckedKeys have no parent, but their children could not be read within the
-	// statement timeout.
+	// UncheckedKeys counts keys without a parent whose children could not be read within
+	// the statement timeout.
 	UncheckedKeys int64 `json:"unchecked_keys"`
-	// RepairedKeys got a tombstone.
+	// RepairedKeys counts keys for which a tombstone was inserted.
 	RepairedKeys int64 `json:"repaired_keys"`
-	// Skipped is why the definition cannot be audited: it does not fit its table, or a
-	// database cannot be reached.
+	// Skipped is the reason for which the definition cannot be audited: it does not fit
+	// its table, or a database cannot be reached.
 	Skipped string `json:"skipped,omitempty"`
-	// Error is why this audit ended early: table, SQLSTATE and message. Other audits
+	// Error is the error that ended this audit: table, SQLSTATE and message. Other audits
 	// continue.
 	Error string `json:"error,omitempty"`
 }
@@ -93,8 +93,9 @@ func NewReport(parent *loosefk.Parent, reference *loosefk.Reference) Report {
 	return report
 }
 
-// Audit audits one definition. Errors of its tables are in the report. The returned error
-// is one of the connection or of ctx. The report is also valid with an error.
+// Audit audits one definition. Errors of the definition's tables are in the report. The
+// returned error is an error of the connection or of ctx. The report is also valid with
+// an error.
 func (a Auditor) Audit(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference) (Report, error) {
 	r := run{Auditor: a, parent: keyed{parent}, reference: reference, report: NewReport(parent, reference)}
 	if r.report.Skipped = a.unfit(reference); r.report.Skipped != "" {
@@ -138,7 +139,7 @@ func (r *run) walk(ctx context.Context) error {
 		}
 		r.report.CheckedKeys += found.keys
 		if len(found.suspects) > 0 {
-			if err := r.suspect(ctx, found.suspects); err != nil || r.report.Error != "" {
+			if err := r.checkSuspects(ctx, found.suspects); err != nil || r.report.Error != "" {
 				return err
 			}
 		}
@@ -151,8 +152,8 @@ func (r *run) walk(ctx context.Context) error {
 
 // segment is a part of the column that one statement has read.
 type segment struct {
-	// stops is the number of steps, and last the position of the last one. A step of a
-	// composite key with a NULL is not a key.
+	// stops is the number of steps, and last the position of the last step. A step to a
+	// composite key with NULL in a column is a stop, but does not count as a key.
 	stops int
 	last  string
 	keys  int64
@@ -160,7 +161,7 @@ type segment struct {
 	suspects []string
 }
 
-// next reads the next keys.
+// next reads at most size keys after a position.
 func (r *run) next(ctx context.Context, after *string, size int) (found segment, err error) {
 	err = r.inChildren(ctx, byIndex, func(tx pgx.Tx) error {
 		sql, args := r.parent.walkStatement(r.reference, after, size)
@@ -187,9 +188,9 @@ func (r *run) next(ctx context.Context, after *string, size int) (found segment,
 	return found, err
 }
 
-// suspect counts and repairs the orphaned keys among keys without a parent. After a
+// checkSuspects counts and repairs the orphaned keys among keys without a parent. After a
 // timeout it retries each half. A single key that times out is left unchecked.
-func (r *run) suspect(ctx context.Context, keys []string) error {
+func (r *run) checkSuspects(ctx context.Context, keys []string) error {
 	if !r.backlogChecked {
 		if err := r.checkBacklog(ctx); err != nil || r.report.Error != "" {
 			return err
@@ -206,10 +207,10 @@ func (r *run) suspect(ctx context.Context, keys []string) error {
 		return nil
 	case err != nil && batch.Judge(err).Verdict == batch.Timeout:
 		half := len(keys) / 2
-		if err := r.suspect(ctx, keys[:half]); err != nil {
+		if err := r.checkSuspects(ctx, keys[:half]); err != nil {
 			return err
 		}
-		return r.suspect(ctx, keys[half:])
+		return r.checkSuspects(ctx, keys[half:])
 	case err != nil:
 		return err
 	}
@@ -220,7 +221,8 @@ func (r *run) suspect(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// checkBacklog ends the audit if the parent has more tombstones than a batch can read.
+// checkBacklog reports an error, which ends the audit, if the parent has more tombstones
+// than a batch can read.
 func (r *run) checkBacklog(ctx context.Context) error {
 	most := cmp.Or(r.Backlog, mostBacklog)
 	waiting, err := loosefk.Tombstones{DB: r.DB, Names: r.Names, Bounds: r.Bounds}.Count(ctx, r.parent.Recorded, most+1)
@@ -238,7 +240,7 @@ func (r *run) rowsOf(ctx context.Context, tx pgx.Tx, keys []string) (rows int64,
 	return rows, err
 }
 
-// byIndex makes a walk one step in the index per key, also if a table has no statistics
+// byIndex makes a walk read one index entry per key, even if a table has no statistics
 // yet.
 const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
 
@@ -247,8 +249,9 @@ const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = o
 // subplans, which are not joins.
 const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 
-// settledAgain is settled in a transaction that then writes. Its savepoint ends before
-// that, and the planner settings with it: they must not reach the application's triggers.
+// settledAgain calls settled in a transaction that writes afterwards. A rollback to a
+// savepoint resets the planner settings, because they must not apply to the application's
+// triggers.
 func (r *run) settledAgain(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
@@ -264,8 +267,8 @@ func (r *run) settledAgain(ctx context.Context, tx pgx.Tx, keys []string) ([]str
 }
 
 // repair inserts tombstones for keys. Only one audit repairs at a time, so that no two
-// insert a tombstone for the same key. A separate statement takes the lock: the snapshot
-// of the next one must have the tombstones of the other audit.
+// insert a tombstone for the same key. A separate statement takes the lock, so that the
+// snapshot of the next statement has the tombstones of the other audit.
 func (r *run) repair(ctx context.Context, keys []string) error {
 	var repaired int64
 	lock, waits := "sexton audit of "+r.Names.Tracked, false

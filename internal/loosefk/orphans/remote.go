@@ -25,7 +25,7 @@ import (
 // A parent that is inserted after its child, for example by a load that begins with
 // children, is found by query 4. Until it is inserted, the child is an orphan.
 
-// unfit returns why a definition cannot be audited, or "".
+// unfit returns the reason for which a definition cannot be audited, or "".
 func (a Auditor) unfit(reference *loosefk.Reference) string {
 	switch {
 	case reference.Broken != "":
@@ -37,8 +37,8 @@ func (a Auditor) unfit(reference *loosefk.Reference) string {
 }
 
 // inChildren runs do in one bounded transaction of the children's database. If another
-// database fails or does not answer, that is only an error of the definitions with
-// children there.
+// database fails or does not respond, only the audits of definitions with children there
+// fail.
 func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) error) error {
 	if !r.reference.Remote {
 		return r.Bounds.Read(ctx, r.DB, more, do)
@@ -53,16 +53,16 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 		batch.ShortError(err)), Verdict: batch.Unavailable}}
 }
 
-// remoteGrace is how long another database may take in addition to the timeouts of its
-// statements.
+// remoteGrace is the time that another database may take in addition to the timeouts of
+// its statements.
 const remoteGrace = 5 * time.Second
 
-// longestRemote returns how long one transaction in another database may take. It has at
-// most two statements, and the ones that begin and end it.
+// longestRemote returns the time limit of one transaction in another database. The
+// transaction has at most two statements, and the ones that begin and end it.
 func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + remoteGrace }
 
-// extendIdleTimeout keeps the parents' database from ending a transaction that waits for
-// the children's.
+// extendIdleTimeout keeps the parents' database from ending a transaction that is idle
+// while it waits for the children's database.
 func (r *run) extendIdleTimeout(ctx context.Context, tx pgx.Tx) error {
 	if !r.reference.Remote {
 		return nil
@@ -108,7 +108,8 @@ func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, row
 	return keys, rows, err
 }
 
-// settled returns the keys that have neither parent nor tombstone.
+// settled returns the keys that have neither parent nor tombstone and, if the children
+// are in the same database, have a child that meets the definition.
 func (r *run) settled(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
 	sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
 	return pick(ctx, tx, sql, args)

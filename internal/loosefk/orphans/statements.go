@@ -9,14 +9,14 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Keys of all types are passed in text form. A key that was read under boundedSettings
-// and is cast back under them is the same value.
+// Statements pass keys of all types in text form. A key that was read under the settings
+// of loosefk.Bounds and is cast back under them is the same value.
 
 // keyed adds to a parent the statements that search for orphans of its children.
 type keyed struct{ *loosefk.Parent }
 
-// auditKeys returns the array of keys in parameter n, with the type in which they are
-// compared.
+// auditKeys returns the expression for the array of keys in parameter n, with the type in
+// which the keys are compared.
 func (p keyed) auditKeys(n int) string {
 	if p.Composite() {
 		return p.Parameter(n)
@@ -24,7 +24,8 @@ func (p keyed) auditKeys(n int) string {
 	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, dml.KeyType(p.KeyTypes[0]))
 }
 
-// auditKey returns the values of one of auditKeys.
+// auditKey returns the expressions for the columns of key, which is an element of
+// auditKeys.
 func (p keyed) auditKey(key string) []string {
 	if p.Composite() {
 		return p.Parts(key)
@@ -33,7 +34,7 @@ func (p keyed) auditKey(key string) []string {
 }
 
 // mayLackParent returns the condition that no parent has the values of the child's
-// columns. If the parent is in another database, each key may have none.
+// columns. If the parent is in another database, the condition is always true.
 func (p keyed) mayLackParent(r *loosefk.Reference, values []string) string {
 	if r.Remote {
 		return "true"

@@ -25,7 +25,7 @@ func bind(t *testing.T, db *dbtest.DB, yaml []byte) []*loosefk.Parent {
 	return resolved["main"]
 }
 
-// The golden file has all statements, for all kinds of keys and children.
+// The statements for all kinds of keys and children match the golden file.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	tables := pgtest.Must(os.ReadFile("../testdata/tables.sql"))(t)
@@ -64,29 +64,29 @@ type node struct {
 	Plans    []node  `json:"Plans"`
 }
 
-// read returns the number of children that a plan reads. It fails if they are not found
-// by their key.
-func (n node) read(t *testing.T, name string) (rows float64) {
+// childrenRead returns the number of children that a plan reads. It fails the test if the
+// plan does not find them by the index of their key.
+func (n node) childrenRead(t *testing.T, name string) (rows float64) {
 	require.NotEqual(t, "Seq Scan", n.Node, "%s: %+v", name, n)
 	if n.Relation == "children" && n.Node != "ModifyTable" && n.Node != "Tid Scan" {
 		require.Equal(t, "by_key", n.Index, "%s: %+v", name, n)
 		rows = n.Loops * (n.Rows + n.Filtered)
 	}
 	for _, below := range n.Plans {
-		rows += below.read(t, name)
+		rows += below.childrenRead(t, name)
 	}
 	return rows
 }
 
-// The statistics of children may be from a time when the table was empty, or when all
-// rows had one key.
+// Statements read few children, and by the index of their key, even if the statistics are
+// from a time when the table was empty or when all rows had one key.
 func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"never analysed":         "SELECT",
-		"analysed when empty":    "ANALYZE children, loose_foreign_keys_deleted_records",
-		"analysed with one key":  "INSERT INTO children SELECT n, 1, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
-		"analysed with one half": "INSERT INTO children SELECT n, n, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
+		"never analyzed":         "SELECT",
+		"analyzed when empty":    "ANALYZE children, loose_foreign_keys_deleted_records",
+		"analyzed with one key":  "INSERT INTO children SELECT n, 1, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
+		"analyzed with one half": "INSERT INTO children SELECT n, n, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
 	}, func(t *testing.T, _, statistics string) {
 		db := dbtest.New(t)
 		db.Exec(`
@@ -110,7 +110,7 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 				require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) "+sql, args...).Scan(&plan))
 				var decoded [1]struct{ Plan node }
 				require.NoError(t, json.Unmarshal(plan, &decoded))
-				require.LessOrEqual(t, decoded[0].Plan.read(t, name), 40.0, name)
+				require.LessOrEqual(t, decoded[0].Plan.childrenRead(t, name), 40.0, name)
 			}
 		}
 		explain("walk", byIndex)(p.walkStatement(r, &keys[0], 10))

@@ -10,11 +10,12 @@ import (
 )
 
 // walkStatement returns the query for the next distinct keys of children after a
-// position, and whether each may have no parent. It follows the index from one key to the
-// next, so a parent with a million children takes one step. It does not check the
+// position, and whether each may have no parent. The query follows the index from one key
+// to the next, so a parent with a million children takes one step. It does not check the
 // definition's conditions: a step that searches for a row that meets them could read many
 // rows. A position is the text form of a key. In a position of a composite key, columns
-// may be NULL. It is then a stop without a key, for which the second column is NULL.
+// may be NULL. Such a position is a stop without a key, for which the second column of
+// the result is NULL.
 func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (string, []any) {
 	w := walk{reference: r, columns: dml.Qualified("child", r.Definition.Columns)}
 	w.keys = make([]string, len(w.columns))
@@ -74,11 +75,11 @@ func (w walk) named() string {
 func (w walk) all(position []string, limitAt int) string {
 	where := strings.Join(w.columns, " IS NOT NULL AND ") + " IS NOT NULL"
 	if position != nil {
-		behind := make([]string, len(position))
-		for i := range behind {
-			behind[i] = strings.Join(w.jumped(i+1, position), " AND ")
+		later := make([]string, len(position))
+		for i := range later {
+			later[i] = strings.Join(w.jumped(i+1, position), " AND ")
 		}
-		where += " AND (" + strings.Join(behind, " OR ") + ")"
+		where += " AND (" + strings.Join(later, " OR ") + ")"
 	}
 	return fmt.Sprintf("SELECT DISTINCT %s, 0 FROM %s WHERE %s ORDER BY %s LIMIT $%d",
 		w.named(), w.reference.FromItem(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
