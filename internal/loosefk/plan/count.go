@@ -19,7 +19,8 @@ import (
 // between two statements.
 const keysPerCount = 1000
 
-// pendingKeys has the tombstones of a parent, up to the cap.
+// pendingKeys has the counts of a parent's tombstones and the keys of the due ones, up to
+// the cap.
 type pendingKeys struct {
 	Backlog
 
@@ -30,7 +31,7 @@ type pendingKeys struct {
 	more bool
 }
 
-// inChunks divides keys among counting statements. It drops equal ones: a row may have
+// inChunks divides keys among counting statements. It drops duplicates: a row may have
 // been deleted, inserted and deleted again.
 func inChunks[T comparable](keys []*T) (chunks []any) {
 	known, distinct := map[T]bool{}, []T{}
@@ -87,7 +88,7 @@ func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending 
 func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference,
 	pending pendingKeys, planned *Definition,
 ) error {
-	planned.RowsCapped = pending.more // they may have children too
+	planned.RowsCapped = pending.more // The tombstones above the cap may have children too.
 	begun := time.Now()
 	for i, some := range pending.chunks {
 		counted, err := p.countChildren(ctx, parent, reference, some, int64(p.limits.Rows)+1-planned.Rows)

@@ -5,9 +5,9 @@
 //	                                └──► children counted up to a cap ────────► Definition, Totals
 //
 // The statements are the same as in passes: dml.Edge builds both. An error on a single
-// table, such as a missing privilege, is a finding of its definition. The others are
-// still planned.
+// table, such as a missing privilege, is a finding of its definition. Other definitions
+// are still planned.
 //
-// Invariant: it changes nothing. It only uses short READ ONLY transactions with the
-// timeouts of Limits.
+// Invariant: the package changes nothing. It only uses short READ ONLY transactions with
+// the timeouts of Limits.
 package plan

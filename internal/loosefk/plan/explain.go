@@ -20,8 +20,8 @@ import (
 const engineSettings = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; " +
 	"SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 
-// fewPages is the size of a table up to which it is no finding that each statement reads
-// all of it.
+// fewPages is the largest number of pages for which it is not reported that each
+// statement reads the whole table.
 const fewPages = 8
 
 // findAccess explains the definition's statement on the child or, if it is partitioned,
@@ -32,7 +32,7 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 ) (map[uint32]bool, error) {
 	own, proven := p.survey.childNeed(reference, nil), map[uint32]bool{}
 	if own.table == nil || len(reference.Leaves) == 0 {
-		return proven, nil // Nothing can be explained.
+		return proven, nil // The child was dropped, or has no partitions.
 	}
 	biggest, err := p.biggest(ctx, reference)
 	if err != nil {
@@ -63,7 +63,8 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 	}
 	if access := planned.Access; access.Node != "" && !access.UsesIndex && access.Pages > fewPages {
 		read := fmt.Sprintf("reads all %d pages of %s", access.Pages, access.Table)
-		if access.Index != "" { // Since Postgres 18 it may skip to each value of the columns before.
+		// Since Postgres 18 an index scan may skip to each value of the preceding columns.
+		if access.Index != "" {
 			read = fmt.Sprintf("reads all values of the first column of index %s", access.Index)
 		}
 		planned.Findings = append(planned.Findings, "every statement "+read)

@@ -74,8 +74,8 @@ func (n need) complete(i pgcatalog.Index) bool {
 
 // MissingIndexes lists the indexes without which clean-ups in a database read whole
 // tables: indexes of children, and of the foreign keys below children whose rows are
-// deleted. Each is listed with the first definition that needs it. sites must have all
-// databases with parents.
+// deleted. Each index is listed with the first definition that needs it. sites must have
+// all databases with parents.
 func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.Duration) (problem.List, error) {
 	s, err := readSurvey(ctx, site, sites, timeout)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s survey) lacking(
 	return missing, deletedFrom, nil
 }
 
-// missing describes the index that is needed. It returns nil if there is one.
+// missing returns a description of the needed index, or nil if the index exists.
 func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	if n.table == nil {
 		return nil, nil //nolint:nilnil // The table was dropped.
@@ -140,7 +140,7 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	lacking := slices.DeleteFunc(slices.Clone(n.table.Leaves),
 		func(leaf pgcatalog.Table) bool { return n.usable(leaf.OID) })
 	if len(n.table.Leaves) == 0 && !n.usable(n.table.OID) {
-		lacking = []pgcatalog.Table{n.table.Table} // new partitions would have no index
+		lacking = []pgcatalog.Table{n.table.Table} // A new partition would have no index.
 	}
 	if len(lacking) == 0 {
 		return nil, nil //nolint:nilnil // There is an index.
@@ -172,8 +172,8 @@ func (n need) create(lacking []pgcatalog.Table) string {
 	return strings.Join(lines, "\n")
 }
 
-// why returns which statement reads the whole table, by which keys it is reached, and
-// which unusable indexes it has.
+// why returns the statement that reads the whole table, the keys by which the table is
+// reached, and its unusable indexes, as a phrase.
 func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (string, error) {
 	of, all := "", n.table.Label()
 	if lacking[0] != n.table.Table {
@@ -192,7 +192,7 @@ func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (st
 				why += fmt.Sprintf("; %s is invalid: it is being built, or building it failed", i.Name)
 			default:
 				predicate := i.Predicate
-				// To show a predicate is to lock its table.
+				// pg_get_expr locks the table.
 				err := pgcatalog.Unlocked(ctx, tx, func(nested pgx.Tx) error {
 					const sql = `SELECT pg_catalog.pg_get_expr(index.indpred, index.indrelid) FROM pg_catalog.pg_index AS index
 						WHERE index.indexrelid = pg_catalog.to_regclass($1)`

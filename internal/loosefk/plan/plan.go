@@ -16,15 +16,15 @@ import (
 	"sexton/internal/render"
 )
 
-// Result is what a pass without limits would do now.
+// Result describes the work that a pass without limits would do now.
 type Result struct {
 	// Definitions are ordered by child, column and parent.
 	Definitions []Definition `json:"definitions"`
 	Totals      Totals       `json:"totals"`
 }
 
-// Definition is one definition with its pending work and the way in which Postgres would
-// do it.
+// Definition describes one definition, its pending work and the way in which Postgres
+// would do it.
 type Definition struct {
 	Named
 
@@ -51,8 +51,8 @@ type Named struct {
 	// Child and Parent are schema.table. "public." is left out as in definitions. Column
 	// lists the columns of a composite key, separated by commas.
 	Child string `json:"child"`
-	// ChildDatabase is the child's database, in which indexes are missing, if that is not
-	// the planned one.
+	// ChildDatabase is the child's database, in which indexes are missing. It is empty if
+	// it is the planned database.
 	ChildDatabase string             `json:"child_database,omitempty"`
 	Column        string             `json:"column"`
 	Parent        string             `json:"parent"`
@@ -79,7 +79,7 @@ type Condition struct {
 // Backlog counts the tombstones of one parent, each number up to a cap.
 type Backlog struct {
 	// Pending is the sum of Due and Deferred. PendingCapped reports that one of the two
-	// is higher.
+	// numbers reached the cap and is higher.
 	Pending       int64 `json:"pending"`
 	PendingCapped bool  `json:"pending_capped"`
 	Due           int64 `json:"due"`
@@ -108,8 +108,8 @@ type AccessPath struct {
 type MissingIndex struct {
 	Table   string   `json:"table"`
 	Columns []string `json:"columns"`
-	// Why describes which indexes there are instead and, for a table below the child,
-	// which keys lead to it.
+	// Why describes the existing indexes that cannot be used and, for a table below the
+	// child, the foreign keys that lead to the table.
 	Why string `json:"why"`
 	// Create is one statement or, for a partitioned table, one per line. psql can run it
 	// outside a transaction.
@@ -140,7 +140,7 @@ type Limits struct {
 	StatementTimeout time.Duration
 }
 
-// Site is one configured database as Plan sees it.
+// Site is one configured database, for Plan.
 type Site struct {
 	Name string
 	// DB is nil if the database cannot be reached.
@@ -150,8 +150,8 @@ type Site struct {
 	Parents []*loosefk.Parent
 }
 
-// Plan returns what passes over the databases would do now, by the name of the database.
-// It leaves out databases that cannot be reached. It only uses short READ ONLY
+// Plan returns the work that passes over the databases would do now, by the name of the
+// database. It leaves out databases that cannot be reached. It only uses short READ ONLY
 // transactions. An error on a single table (no privilege, a timeout), or of the database
 // of a parent's children, is a finding of its definition. Plan returns an error of a
 // parent's own database.
@@ -190,8 +190,8 @@ type planner struct {
 	parents []*loosefk.Parent
 }
 
-// plan returns the plan for the parents in the database called name. planners, by
-// database name, count the children.
+// plan returns the plan for the parents in the database called name. planners are by
+// database name. Each counts the children in its database.
 func (p *planner) plan(ctx context.Context, name string, planners map[string]*planner) (*Result, error) {
 	run := &Result{Definitions: []Definition{}}
 	for _, parent := range p.parents {
@@ -227,8 +227,8 @@ func newPlanned(parent *loosefk.Parent, reference *loosefk.Reference, pending pe
 	}
 }
 
-// fill adds what the children's database shows, if it can be reached. home is the name of
-// the parent's database.
+// fill adds the results from the children's database, if it can be reached. home is the
+// name of the parent's database.
 func (d *Definition) fill(
 	ctx context.Context, home string, children *planner, parent *loosefk.Parent, reference *loosefk.Reference,
 	pending pendingKeys,

@@ -47,7 +47,8 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 	return s, problem.Doing(err, "read the catalog")
 }
 
-// need is an index that deletions need: for the equality of columns of one table.
+// need describes an index that deletions need to find the rows of a table with given
+// values in columns.
 type need struct {
 	table   *pgcatalog.Relation
 	columns []string
@@ -62,15 +63,15 @@ type need struct {
 	indexed map[uint32]bool
 	// proven has the partitions in which Postgres uses a partial index.
 	proven map[uint32]bool
-	// path shows users the way from the child to the table. It is "" for the child
-	// itself.
+	// path is the chain of foreign keys from the child to the table, for users. It is ""
+	// for the child itself.
 	path string
 	// reader names the statement that reads the whole table without the index.
 	reader string
 }
 
 // childNeed returns the index that a definition's own statements need. Its table is nil
-// if the child was dropped just now.
+// if the child has just been dropped.
 func (s survey) childNeed(reference *loosefk.Reference, proven map[uint32]bool) need {
 	n := need{
 		table: s.Relations[reference.Child.OID], columns: reference.Definition.Columns, list: true,
@@ -84,9 +85,9 @@ func (s survey) childNeed(reference *loosefk.Reference, proven map[uint32]bool) 
 }
 
 // below follows the native foreign keys from a table whose rows are deleted. Postgres
-// searches for referencing rows by each of them, and ON DELETE CASCADE deletes these in
-// turn. It returns the needed indexes, the shortest ways first, and the tables whose rows
-// are deleted.
+// searches for referencing rows by each of them, and ON DELETE CASCADE deletes these rows
+// in turn. below returns the needed indexes, those on the shortest paths first, and the
+// tables whose rows are deleted.
 func (s survey) below(child *pgcatalog.Relation) (needs []need, deletedFrom []*pgcatalog.Relation) {
 	actions := map[pgcatalog.Action]string{
 		pgcatalog.Cascade: "CASCADE", pgcatalog.SetNull: "SET NULL", pgcatalog.SetDefault: "SET DEFAULT",
@@ -100,7 +101,7 @@ func (s survey) below(child *pgcatalog.Relation) (needs []need, deletedFrom []*p
 	for ; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
 		if slices.Contains(deletedFrom, at.table) {
-			continue // reached by a shorter way, or in a cycle
+			continue // A shorter path led to the table, or the keys form a cycle.
 		}
 		deletedFrom = append(deletedFrom, at.table)
 		for _, key := range s.Keys {
