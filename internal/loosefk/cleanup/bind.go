@@ -16,16 +16,16 @@ import (
 	"sexton/triggers"
 )
 
-// bindingAge is how long definitions stay bound to a database without a new check.
-// Changes of the tables, their privileges and indexes are found by the fingerprint in the
-// next pass. Other changes, such as of roles, are found when the binding is this old.
-// Binding takes six transactions, which is too much for every tick.
+// bindingAge is the time for which definitions stay bound to a database without a new
+// check. The next pass finds changes of the tables, their privileges and indexes by the
+// fingerprint. Other changes, such as changes of roles, are found when the binding is
+// this old. Binding takes six transactions, which is too much for every tick.
 const bindingAge = 5 * time.Minute
 
-// binding is definitions bound to tables.
+// binding has the definitions of one database, bound to tables.
 type binding struct {
 	parents []*loosefk.Parent
-	// fingerprints are those of the tables, by database.
+	// fingerprints has the fingerprint of the tables in each database, by its name.
 	fingerprints map[string]string
 	checked      time.Time
 	// expected is the fingerprint that the pass compares when it first loads tombstones.
@@ -34,7 +34,7 @@ type binding struct {
 	// partial reports that some definitions could not be bound or checked. The next pass
 	// then tries again.
 	partial bool
-	// wrong lists the problems of these definitions.
+	// wrong lists the problems of the definitions that could not be bound or checked.
 	wrong []string
 }
 
@@ -86,8 +86,8 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 	return bound, nil
 }
 
-// addProblem records a problem with a definition. It reports whether the previous binding
-// did not have it, since passes run every few seconds and must not log it each time.
+// addProblem records a problem with a definition. It returns true if the previous binding
+// did not have the problem. Only then it is logged, since passes run every few seconds.
 func (b *binding) addProblem(p *pass, reason string) bool {
 	b.wrong = append(b.wrong, reason)
 	return !p.Held.WasWrong(Kind, p.db.Name, reason)
@@ -169,9 +169,10 @@ func (b *binding) readFingerprints(ctx context.Context, p *pass) error {
 	})
 }
 
-// checkKeys marks the references of parents as broken whose triggers record another key
-// than the definitions name. A tombstone does not contain the columns of its key. If it
-// were read as another key, children of parents that exist would be deleted.
+// checkKeys marks the references of a parent as broken if the parent's trigger records
+// another key than the definitions name. A tombstone does not contain the columns of its
+// key. If its key were read as another one, children of existing parents would be
+// deleted.
 func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 	cfg, tracked := p.Track(p.db, b.parents)
 	other, err := triggers.OtherKeys(ctx, p.conn.Conn(), cfg, tracked)

@@ -23,11 +23,11 @@ import (
 // Kind is the job kind of the clean-up after deleted parents. It must not change.
 const Kind = "loose_foreign_keys_cleanup"
 
-// Work is the configuration and the memory that passes share.
+// Work has the configuration and the memory that passes share.
 type Work struct {
 	Config *config.Config
-	// Databases are connected, in the configured order. Jobs is the one with the tables
-	// of the jobs.
+	// Databases are the connected databases, in the configured order. Jobs is the
+	// database with the tables of the jobs.
 	Databases   []database.Database
 	Jobs        database.Database
 	Definitions []definitions.Definition
@@ -39,7 +39,7 @@ type Work struct {
 	Track func(db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent)
 }
 
-// Held remembers the problems of definitions with a database.
+// Held stores the problems that definitions have with a database.
 type Held interface {
 	NoteWrong(kind, database string, wrong []string)
 	WasWrong(kind, database, reason string) bool
@@ -57,8 +57,8 @@ func (w *Work) database(name string) database.Database {
 	return database.Database{}
 }
 
-// throttle returns the conditions under which a pass pauses, for all databases that it
-// writes to. Replicas only count for the adaptive pace.
+// throttle returns the throttle of a pass for all databases that it writes to. Only the
+// adaptive pace waits for replicas.
 func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Session,
 	remotes map[string]loosefk.Remote,
 ) pace.Throttle {
@@ -76,8 +76,8 @@ func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Se
 		targets...).Throttle(w.Config.LooseForeignKeys.Duty.Fixed())
 }
 
-// reporter returns a function that passes on the statistics of a running pass. It does so
-// immediately if the reason for waiting has changed.
+// reporter returns a function that calls progress with the statistics of a running pass.
+// They are written immediately if the reason for waiting has changed.
 func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 	lastReason := ""
 	return func(ctx context.Context, stats *loosefk.Stats) {
@@ -104,7 +104,8 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 	defer w.Memory.PassEnded(db.Name)
 	stats, err := p.run(ctx, granted, progress)
 	if errors.Is(err, loosefk.ErrChanged) {
-		return p.run(ctx, granted, progress) // This one binds the definitions again.
+		// The binding was not stored for this run, so the definitions are bound again.
+		return p.run(ctx, granted, progress)
 	}
 	return stats, err
 }

@@ -12,26 +12,28 @@ import (
 )
 
 // dueSQL returns whether the kind has tombstones to process now, in how many seconds the
-// next one is due, and whether a removed one can be rechecked. $1 is the kind, $2 the
-// database, $3 the parents of the definitions, and $4 confirm_after in seconds. {barred}
-// is a condition on the jobs database: the kind is paused, or the limits of this tick
-// were reached. If the tombstones are in another database, that one is queried first, and
-// the jobs database only if something is due.
+// next tombstone is due, and whether a removed one can be rechecked. $1 is the kind, $2
+// the database, $3 the parents of the definitions, and $4 confirm_after in seconds.
+// {barred} is a condition on the jobs database: the kind is paused, or the limits of this
+// tick were reached. If the tombstones are in another database, that database is queried
+// first, and the jobs database only if something is due.
 //
-// clock_timestamp() is volatile, so it does not limit an index scan: with it every query
-// would read all due tombstones, or all deferred ones. The order keeps the planner from
-// reading the table for the first due one.
+// The query compares consume_after with statement_timestamp(), because clock_timestamp()
+// is volatile and does not limit an index scan: each query would read all due or all
+// deferred tombstones. ORDER BY keeps the planner from reading the table to find the
+// first due tombstone.
 //
 //go:embed queries/due.sql
 var dueSQL string
 
-// recheckEvery is how often a worker without other work rechecks removed tombstones.
-// Nothing notifies it when the transactions end that a recheck waits for.
+// recheckEvery is the interval at which a worker without other work rechecks removed
+// tombstones. The worker is not notified when the transactions end for which a recheck
+// waits.
 const recheckEvery = 30 * time.Second
 
-// Due returns when the next pass is due. It may use any connection or transaction of the
-// database. barredSQL is a condition on the jobs database, with the kind $1 and the
-// database $2: no pass may run now.
+// Due returns the time until the next pass is due. It may use any connection or
+// transaction of the database. barredSQL is a condition on the jobs database under which
+// no pass may run now. It has the parameters kind ($1) and database ($2).
 func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (listen.Due, error) {
 	args := []any{Kind, db.Name, w.Memory.ParentNames(db.Name), w.Config.LooseForeignKeys.ConfirmAfter.Seconds()}
 	condition, jobs := barredSQL, w.Jobs

@@ -9,8 +9,8 @@ import (
 	"sexton/internal/render"
 )
 
-// Memory keeps what passes and due queries of one process have learned. The zero value is
-// ready to use.
+// Memory has the state that the passes and due queries of one process share. The zero
+// value is ready to use.
 type Memory struct {
 	mu      sync.Mutex
 	learned map[string]*learned
@@ -18,21 +18,21 @@ type Memory struct {
 	outages outages
 }
 
-// learned is what passes have learned about one database.
+// learned is the state of one database.
 type learned struct {
 	bound *binding
 	names []string
 	sizes drain.Sizes
-	// ran is when the last pass ended.
+	// ran is the time at which the last pass ended.
 	ran time.Time
-	// rotated is when daily partitions were last created.
+	// rotated is the time at which the daily partitions were last created.
 	rotated time.Time
 	// clean reports that no rows are left that were kept before undo was turned off.
 	clean bool
 }
 
-// rotates reports whether daily partitions must be created now, and whether some may be
-// left although undo is turned off.
+// rotates reports whether the daily partitions must be created now, and whether
+// partitions may be left if undo is turned off. It returns due once per rotateEvery.
 func (m *Memory) rotates(name string) (due, left bool) {
 	m.with(name, func(p *learned) {
 		left = !p.clean
@@ -43,7 +43,7 @@ func (m *Memory) rotates(name string) (due, left bool) {
 	return due, left
 }
 
-// with calls do with what was learned about a database. Only one do runs at a time.
+// with calls do with the state of a database. Only one do runs at a time.
 func (m *Memory) with(name string, do func(p *learned)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,8 +56,8 @@ func (m *Memory) with(name string, do func(p *learned)) {
 	do(m.learned[name])
 }
 
-// take removes the binding of a database and returns it, so that no two passes share it.
-// It returns nil if there is none.
+// take removes the binding of a database from the memory and returns it, so that no two
+// passes share it. It returns nil if there is no binding.
 func (m *Memory) take(name string) (kept *binding) {
 	m.with(name, func(p *learned) { kept, p.bound = p.bound, nil })
 	return kept
@@ -70,7 +70,7 @@ func (m *Memory) keep(name string, kept *binding) {
 	}
 }
 
-// Sizes returns the sizes that passes on a database have learned.
+// Sizes returns the statement sizes that passes on a database have learned.
 func (m *Memory) Sizes(name string) (sizes *drain.Sizes) {
 	m.with(name, func(p *learned) { sizes = &p.sizes })
 	return sizes
@@ -90,21 +90,14 @@ func (m *Memory) SetParents(name string, parents []*loosefk.Parent) {
 	m.with(name, func(p *learned) { p.names = RecordedNames(parents) })
 }
 
-// ParentNames returns the parents of a database as its tombstones name them, or nil if
-// they are not known yet.
+// ParentNames returns the names of a database's parents as tombstones record them, or nil
+// if the parents are not known yet.
 func (m *Memory) ParentNames(name string) (names []string) {
 	m.with(name, func(p *learned) { names = p.names })
 	return names
 }
 
-// ForgetOutages makes the next pass try all databases again without a pause.
-func (m *Memory) ForgetOutages() {
-	m.outages.mu.Lock()
-	defer m.outages.mu.Unlock()
-	m.outages.known = nil
-}
-
-// RecordedNames returns the names of the parents in tombstones.
+// RecordedNames returns the names of parents as tombstones record them.
 func RecordedNames(parents []*loosefk.Parent) []string {
 	return render.Each(parents, func(parent *loosefk.Parent) string { return parent.Recorded })
 }

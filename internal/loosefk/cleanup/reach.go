@@ -17,12 +17,12 @@ import (
 
 const (
 	// reachTimeout limits the time to connect to another database and to get its first
-	// answer. Tombstones that do not depend on it must not wait.
+	// response. Tombstones that do not depend on that database must not wait.
 	reachTimeout = 2 * time.Second
-	// reachAgain is the pause between two attempts to reach a database.
+	// reachAgain is the pause between two attempts to reach a database, over all passes.
 	reachAgain = 5 * time.Second
-	// fenceTimeout limits the time to raise a fence there. That may have to end the
-	// transaction of an earlier lease holder.
+	// fenceTimeout limits the time to raise the fence in another database. Raising it may
+	// include ending the transaction of an earlier lease holder.
 	fenceTimeout = 5 * time.Second
 )
 
@@ -38,7 +38,7 @@ type outage struct {
 	err   error
 }
 
-// of returns a database's outage, and whether it is too early to try again.
+// of returns the outage of a database, and whether it is too early to try again.
 func (o *outages) of(name string) (found outage, early bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,9 +46,9 @@ func (o *outages) of(name string) (found outage, early bool) {
 	return found, known && time.Since(found.tried) < reachAgain
 }
 
-// record records the result of an attempt. It reports whether it differs from the
-// previous one.
-func (o *outages) record(name string, err error) (news bool) {
+// record stores the result of an attempt to reach a database. It returns true if the
+// result is a failure after a success, or the reverse.
+func (o *outages) record(name string, err error) (changed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_, known := o.known[name]
@@ -82,8 +82,8 @@ func (p *pass) release() {
 	p.conn.Release()
 }
 
-// reach returns a connection to another database. It remembers a failure for the rest of
-// the pass, and for reachAgain for all passes.
+// reach returns a connection to another database. After a failure, this pass does not try
+// again, and other passes only after reachAgain.
 func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, error) {
 	if conn, open := p.conns[db.Name]; open {
 		return conn, nil
@@ -115,8 +115,8 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 	return conn, nil
 }
 
-// markDown records why a database cannot be reached or written to, and returns that
-// error.
+// markDown records the error because of which a database cannot be reached or written to,
+// and returns the error.
 func (p *pass) markDown(ctx context.Context, db database.Database, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -133,9 +133,9 @@ func (p *pass) markDown(ctx context.Context, db database.Database, err error) er
 	return err
 }
 
-// everywhere calls do for the pass's database, and for the other databases with children
-// of the parents that can be reached. If do fails for another database, that is marked as
-// down.
+// everywhere calls do for the pass's database, and for each other database with children
+// of the parents, if it can be reached. If do fails for another database, that database
+// is marked as down.
 func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent,
 	do func(db database.Database, conn *pgxpool.Conn) error,
 ) error {
@@ -168,8 +168,8 @@ func (w *Work) needed(parents []*loosefk.Parent) []database.Database {
 	return found
 }
 
-// open opens a session on each other database that parents need. It raises the fence
-// there first: an earlier holder of the lease must not be able to write any more.
+// open opens a session on each other database that parents need. It first raises the
+// fence there, so that an earlier holder of the lease can no longer write.
 func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent,
 	limits batch.Limits,
 ) (map[string]loosefk.Remote, error) {

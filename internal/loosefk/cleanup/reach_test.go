@@ -12,15 +12,15 @@ func TestOutages(t *testing.T) {
 	var o outages
 	_, early := o.of("ci")
 	require.False(t, early)
-	require.True(t, o.record("ci", errors.New("first")), "news")
-	require.False(t, o.record("ci", errors.New("second")), "no news")
+	require.True(t, o.record("ci", errors.New("first")), "a failure after a success")
+	require.False(t, o.record("ci", errors.New("second")), "a failure after a failure")
 	found, early := o.of("ci")
-	require.True(t, early, "it was tried a moment ago")
+	require.True(t, early, "the last attempt was a moment ago")
 	require.EqualError(t, found.err, "second")
 	found.tried = found.tried.Add(-2 * reachAgain)
 	o.known["ci"] = found
 	_, early = o.of("ci")
 	require.False(t, early)
-	require.True(t, o.record("ci", nil), "it is back")
+	require.True(t, o.record("ci", nil), "a success after a failure")
 	require.False(t, o.record("ci", nil))
 }

@@ -15,12 +15,12 @@ import (
 	"sexton/internal/undo"
 )
 
-// rotateEvery is how often a process creates the partitions of the coming days and drops
-// those of past days.
+// rotateEvery is the interval at which a process creates the partitions of the coming
+// days and drops those of past days.
 const rotateEvery = 10 * time.Minute
 
-// keep makes the references keep the rows that they delete or change, if undo is turned
-// on.
+// keep configures the references to keep the rows that they delete or change, if undo is
+// turned on.
 func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	settings := p.Config.LooseForeignKeys.Undo
 	if !settings.On() {
@@ -39,8 +39,9 @@ func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	})
 }
 
-// full sets for which tables of a database rows are only counted: for all if the kept
-// rows have reached their limit, and for users unless they must be kept.
+// full sets for which references of a database rows are counted instead of kept. These
+// are all references if all is true, because the kept rows have reached their limit.
+// Otherwise these are the references that delete rows of tables which undo spares.
 func (p *pass) full(db database.Database, parents []*loosefk.Parent, all bool) {
 	for _, reference := range loosefk.References(parents) {
 		if child := reference.Child; reference.Keep != nil && reference.Database == db.Name {
@@ -50,9 +51,9 @@ func (p *pass) full(db database.Database, parents []*loosefk.Parent, all bool) {
 	}
 }
 
-// rotate creates and drops daily partitions from time to time, and checks the limit of
-// kept rows. Rows that were kept before undo was turned off still expire. One check per
-// process finds out whether there are any.
+// rotate creates and drops daily partitions every rotateEvery, and checks the limit of
+// kept rows. If undo is turned off, it drops the partitions that are left, so that their
+// rows still expire, until no database has the table undo.
 func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 	keys := p.Config.LooseForeignKeys
 	due, left := p.Memory.rotates(p.db.Name)
@@ -87,8 +88,8 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 			return err
 		}
 		most := int64(keys.Undo.MaxSize)
-		// While the clean-up waits, triggers may keep the same amount again: these
-		// parents must be restored together with their children.
+		// While the clean-up waits, triggers may keep as much again: the parents that are
+		// deleted meanwhile must be restored together with their children.
 		triggers := most
 		if keys.Undo.WhenFull == config.Waits {
 			triggers = 2 * most
