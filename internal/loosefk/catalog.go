@@ -12,14 +12,14 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// catalog is the tables of a database that a set of definitions names.
+// catalog has the tables of a database that definitions name.
 type catalog struct {
 	schema    string
 	relations map[definitions.Name]*pgcatalog.Relation
 	operators *pgcatalog.Operators
 }
 
-// lookup returns the table of that name, or nil.
+// lookup returns the table with a name, or nil.
 func (c *catalog) lookup(name definitions.Name) *pgcatalog.Relation {
 	return c.relations[c.qualified(name)]
 }
@@ -56,9 +56,9 @@ func readCatalog(ctx context.Context, tx pgx.Tx, schema string, names []definiti
 	return c, nil
 }
 
-// defaultKey returns the column that definitions refer to if they name none. It is the
-// primary key, or id if that alone identifies a row, as in partitioned tables with the
-// key (id, partition).
+// defaultKey returns the column that a definition refers to if it names no column of the
+// parent. It is the primary key if that has one column, or id if id alone identifies a
+// row, as in partitioned tables with the key (id, partition).
 func defaultKey(r *pgcatalog.Relation) string {
 	key := r.PrimaryKey()
 	switch {
@@ -77,9 +77,9 @@ func uniqueColumn(r *pgcatalog.Relation, column string) bool {
 	return r.Unique(column) || r.Kind == "p" && slices.Contains(r.PrimaryKey(), column)
 }
 
-// ordered returns the usable B-tree indexes of one of a relation's tables. by has the
-// comparison of each of columns. An index column that cannot be used for its comparison
-// gets the name "".
+// ordered returns the valid B-tree indexes of a table, which is r or one of its
+// partitions. by has the comparison of each of columns. An index column that cannot be
+// used for its comparison has the name "" in the result.
 func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatalog.Comparison,
 	operators *pgcatalog.Operators,
 ) []pgcatalog.Index {
@@ -99,10 +99,11 @@ func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatal
 	return found
 }
 
-// serves reports whether one of the indexes leads directly to the rows with values of
-// columns. It must begin with them in any order. Only given columns may be in between,
-// which the same statements compare with one value. An index that is unique on some of
-// the columns is sufficient too: the other columns only filter one row.
+// serves reports whether one of the indexes leads directly to the rows with given values
+// in columns. The index must begin with columns, in any order. In between it may only
+// have columns of given, which the same statements compare with one value. An index that
+// is unique on some of columns is sufficient too: the other columns then only filter one
+// row.
 func serves(indexes []pgcatalog.Index, columns, given []string) bool {
 	return slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool {
 		compared := slices.Concat(columns, given)
@@ -113,7 +114,8 @@ func serves(indexes []pgcatalog.Index, columns, given []string) bool {
 	})
 }
 
-// NoIndexReason returns why statements could not use an index on the columns, or "".
+// NoIndexReason returns the reason for which statements cannot use any index on the
+// columns, or "".
 func (r *Reference) NoIndexReason() string {
 	if r.Index {
 		return ""
@@ -129,7 +131,7 @@ func uniqueOnExactly(r *pgcatalog.Relation, columns []string) bool {
 	})
 }
 
-// deferrable reports whether only deferrable constraints keep the key unique.
+// deferrable reports whether the key is unique only because of deferrable constraints.
 func deferrable(r *pgcatalog.Relation, columns []string) (only bool) {
 	for _, i := range r.Indexes[r.OID] {
 		if !i.Unique || !i.Complete() || i.Order(columns) == nil || !i.Primary && len(i.Columns) != len(columns) {
@@ -142,7 +144,8 @@ func deferrable(r *pgcatalog.Relation, columns []string) (only bool) {
 	return only
 }
 
-// bindIndexes finds out which of the reference's tables have an index on its columns.
+// bindIndexes sets which of the reference's tables have an index on its columns, and the
+// statements that create missing ones.
 func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.Operators) {
 	columns := r.Definition.Columns
 	tables := child.Leaves
@@ -171,9 +174,9 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 	}
 }
 
-// indexOrder returns the order in which an index with all keys has the columns. If wanted
-// is not nil, the index must have that order. complete is false if there is no such
-// index.
+// indexOrder returns the positions of columns in the order of an index that has all keys.
+// If wanted is not nil, the index must have that order. If there is no such index,
+// complete is false and the order is wanted, or the order of columns.
 func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (order []int, complete bool) {
 	for _, i := range indexes {
 		found := i.Order(columns)
@@ -191,13 +194,13 @@ func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (orde
 	return wanted, false
 }
 
-// Fingerprint returns a text that changes if the parents' tables in one database change,
-// or the columns that their tombstones record. What Resolve found may then be wrong. It
-// is much cheaper than Resolve: a table's row in pg_class gets a new xmin with nearly
-// every change of its definition, but not with new statistics, which are written in
-// place. A renamed column and an index do not change that row, so the fingerprint also
-// has the columns and indexes. Attached and detached partitions change the tree of
-// tables. Another recorded key changes the function that records it.
+// Fingerprint returns a text that changes if the tables of parents and children in one
+// database change, or the columns that their tombstones record. The result of Resolve is
+// then outdated. Fingerprint is much cheaper than Resolve: a table's row in pg_class gets
+// a new xmin with nearly every change of its definition, but not with new statistics,
+// which are written in place. A renamed column or a new index does not change that row,
+// so the fingerprint also has the columns and indexes. Attached and detached partitions
+// change the tree of tables. Another recorded key changes the function that records it.
 func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
 	var fingerprint string
 	row := database.After(ctx, db, database.GenericPlan, statement("fingerprint"), tablesIn(name, parents))
@@ -207,7 +210,8 @@ func Fingerprint(ctx context.Context, db database.Sender, name string, parents [
 	return fingerprint, nil
 }
 
-// tablesIn returns the tables of parents and children that are in one database.
+// tablesIn returns the OIDs of the tables of parents and children that are in one
+// database.
 func tablesIn(name string, parents []*Parent) (oids []uint32) {
 	for _, parent := range parents {
 		if parent.Database == name {

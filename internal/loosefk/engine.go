@@ -13,7 +13,7 @@ import (
 	"sexton/internal/pace"
 )
 
-// The paces with fixed sizes clean up chunkSize tombstones together. They change
+// Paces with fixed sizes process chunkSize tombstones together. They change at most
 // deleteLimit or updateLimit rows in one statement, as GitLab does.
 const (
 	chunkSize   = 500
@@ -24,20 +24,21 @@ const (
 // Confirm is the default of Engine.ConfirmAfter.
 const Confirm = 10 * time.Minute
 
-// ErrChanged ends a run if tables have changed since the definitions were resolved.
-// Committed work is kept.
+// ErrChanged is the error of a run that ended because tables have changed since the
+// definitions were resolved. Committed work is kept.
 var ErrChanged = drain.ErrChanged
 
 // Remote is another database in which parents have children.
 type Remote = drain.Remote
 
-// Adaptive configures the pace that chooses its sizes itself. With the zero value the
-// pace has fixed sizes.
+// Adaptive configures the adaptive pace, which chooses the sizes of its statements
+// itself. The zero value stands for a pace with fixed sizes.
 type Adaptive struct {
 	// Target is the time that one transaction should take.
 	Target time.Duration
-	// Duty is the share of time during which a run works, above 0 and at most 1. The run
-	// pauses for the remaining time.
+	// Duty is the share of time during which a run works, at most 1, if Engine.Throttle
+	// has no Share. The run pauses for the remaining time. If Duty is 0, it works all of
+	// the time.
 	Duty float64
 }
 
@@ -49,8 +50,7 @@ type Engine struct {
 	Database string
 	Pace     string
 	Limits   Limits
-	// Adaptive is set for the pace that chooses its sizes itself. Limits then limit its
-	// run time, and rows only if they name a number.
+	// Adaptive is the zero value for a pace with fixed sizes.
 	Adaptive Adaptive
 	Throttle pace.Throttle
 	Parents  []*Parent
@@ -59,22 +59,23 @@ type Engine struct {
 	Fingerprint string
 	Session     *batch.Session
 	// Connections is the maximum number of sessions of the adaptive pace. More returns
-	// another session under the same lease, or nil.
+	// another session under the same lease, or nil if there is none.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
 	// Remotes are the other databases in which parents have children, by name.
 	Remotes map[string]Remote
 	// Lost, if set, is called when the connection to another database is lost.
 	Lost func(database string, err error)
-	// ConfirmAfter is the age at which a removed tombstone is rechecked. If it is 0, the
-	// constant Confirm applies.
+	// ConfirmAfter is the time after which a removed tombstone is rechecked. If it is 0,
+	// the constant Confirm applies.
 	ConfirmAfter time.Duration
 	// Sizes holds the sizes that earlier runs of the process have learned.
 	Sizes *drain.Sizes
-	// Undo makes batches keep the rows that they delete or change, if the parent is kept.
+	// Undo makes batches keep the rows that they delete or change, if the trigger has
+	// kept the deleted parent row.
 	Undo bool
 	// Progress, if set, is called with the statistics after every batch, and when the
-	// reason why the run waits changes. It must not keep the statistics.
+	// reason for waiting changes. It must not retain the statistics.
 	Progress func(ctx context.Context, stats *Stats)
 }
 
@@ -83,12 +84,13 @@ type Engine struct {
 // with an error. The error wraps lease.ErrLost if another worker has taken the lease.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats(e.Database, e.Pace), references: map[*drain.Edge]*Reference{}}
-	// The last statement must end under the lease.
+	// The statement timeout is the reserve, so that the last statement ends under the
+	// lease.
 	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, r.runPass)
 	return r.stats, err
 }
 
-// run is the state of one Run.
+// run is the state of one call of Engine.Run.
 type run struct {
 	*Engine
 
@@ -105,7 +107,7 @@ type run struct {
 	stats *Stats
 }
 
-// runPass runs the pass.
+// runPass processes tombstones until the frame has ended, and completes the statistics.
 func (r *run) runPass(ctx context.Context, frame *pace.Frame) error {
 	r.budget = budget{limits: r.Limits, stats: r.stats, until: frame.Until}
 	bound := r.bind()
@@ -194,7 +196,7 @@ func (r *run) bind() []*drain.Parent {
 }
 
 // edges returns an edge for each leaf of a reference. If the leaves are not known, it
-// returns a single broken one.
+// returns a single broken edge.
 func (r *run) edges(reference *Reference) []*drain.Edge {
 	edge := drain.Edge{
 		Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, UseReturning: &reference.useReturning,
@@ -218,7 +220,8 @@ func (r *run) edges(reference *Reference) []*drain.Edge {
 	return edges
 }
 
-// limit returns the number of rows of one statement. If it is 0, the engine chooses.
+// limit returns the maximum number of rows of one statement. If it is 0, package drain
+// chooses the number.
 func (r *Reference) limit(adaptive bool) int {
 	switch {
 	case r.Definition.DeleteLimit > 0 && !r.Updates():
@@ -302,7 +305,7 @@ func (r *run) progress(ctx context.Context) {
 	r.Progress(ctx, r.stats)
 }
 
-// recordWait records why the run waits. reason is "" if it does not.
+// recordWait records the reason for which the run waits, or "" if it does not wait.
 func (r *run) recordWait(ctx context.Context, class pace.WaitClass, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

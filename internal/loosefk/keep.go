@@ -27,12 +27,12 @@ func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
 	return err //nolint:wrapcheck // The pass names it.
 }
 
-// Keep makes the references to children in one database keep the rows that they delete or
-// change.
+// Keep sets Keep of the references to children in one database, so that statements keep
+// the rows that they delete or change. how has the settings of undo.
 func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database string, parents []*Parent,
 	how dml.Keep,
 ) error {
-	how.Exclude = append([]string{}, how.Exclude...) // A nil slice would be NULL.
+	how.Exclude = append([]string{}, how.Exclude...) // pgx passes a nil slice as NULL.
 	for _, reference := range UsableIn(database, parents) {
 		layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude, reference.Updates())
 		if err != nil {
@@ -45,8 +45,9 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database s
 	return nil
 }
 
-// LayoutOf reads how rows of a table are kept. Deleted rows are kept in the layout of the
-// table's root, as triggers keep them. Changed rows are kept by the table's own key.
+// LayoutOf returns the layout in which rows of a table are kept, and inserts it if it is
+// new. Deleted rows are kept in the layout of the root of the partition tree, as triggers
+// keep them. Changed rows are kept in the layout of the table itself.
 func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, table uint32, exclude []string,
 	changed bool,
 ) (*dml.Layout, error) {

@@ -13,7 +13,7 @@ import (
 // Table is a relation of the database.
 type Table = pgcatalog.Table
 
-// Parent is a tracked table together with everything that refers to it.
+// Parent is a tracked table with all references to it.
 type Parent struct {
 	dml.Key
 
@@ -22,7 +22,7 @@ type Parent struct {
 	// Recorded is the name that the tracking trigger writes into tombstones.
 	Recorded   string
 	References []*Reference
-	// keys are the columns with the comparisons of their unique index.
+	// keys has the columns of the key with the comparisons of their unique index.
 	keys []pgcatalog.Key
 }
 
@@ -36,24 +36,24 @@ type Reference struct {
 	dml.Edge
 
 	Definition definitions.Definition
-	// Database is the configured name of the child's database. Remote reports that it is
-	// not the parent's.
+	// Database is the configured name of the child's database. Remote reports that the
+	// parent is in another database.
 	Database string
 	Remote   bool
-	// Broken is the reason why the definition does not fit its database, or "".
-	// Unreachable reports that the child's database could not be reached. In both cases
-	// only the definition is known, and no tombstone of the parent can be finished.
+	// Broken is the reason for which the definition cannot be used, or "". Unreachable
+	// reports that the child's database could not be reached. In both cases only the
+	// definition is known for certain, and no tombstone of the parent can be finished.
 	Broken      string
 	Unreachable bool
-	// BrokenLeaves has the leaves on which the role lacks privileges, by OID, with the
+	// BrokenLeaves maps the OID of each leaf on which the role lacks privileges to the
 	// reason. The other leaves are cleaned up.
 	BrokenLeaves map[uint32]string
 	// Keep, if set, describes how statements keep the rows that they delete or change.
-	// useReturning is drain.Edge.UseReturning.
+	// drain.Edge.UseReturning points to useReturning.
 	Keep         *dml.Keep
 	useReturning bool
-	// noIndexReason is the reason why statements could not use an index on the columns,
-	// or "".
+	// noIndexReason is the reason for which statements cannot use any index on the
+	// columns, or "".
 	noIndexReason string
 	// Order has the positions of the columns in the order of an index. Stepped reports
 	// that all leaves have an index in that order with all keys, so that an audit can
@@ -93,5 +93,5 @@ func UsableIn(database string, parents []*Parent) (usable []*Reference) {
 // Usable reports whether statements can be built for the reference.
 func (r *Reference) Usable() bool { return r.Broken == "" && !r.Unreachable }
 
-// label returns the key's columns as shown to users.
+// label returns the names of the key's columns, separated by commas.
 func (p *Parent) label() string { return strings.Join(p.KeyColumns, ", ") }

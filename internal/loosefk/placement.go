@@ -12,19 +12,19 @@ import (
 	"sexton/internal/render"
 )
 
-// Site is one configured database as Resolve sees it.
+// Site is one configured database, for Resolve.
 type Site struct {
 	Name string
 	// Schema is the schema of tables that are named without one.
 	Schema string
-	// Tables are shell patterns of the tables of this database. Other databases may have
-	// tables with the same names.
+	// Tables are shell patterns for the names of the tables in this database. Other
+	// databases may have tables with the same names.
 	Tables []string
 	// DB is nil if the database cannot be reached.
 	DB pgcatalog.Beginner
 }
 
-// SiteError is an error of one of several databases.
+// SiteError is the error of a query in one database.
 type SiteError struct {
 	Database string
 	Err      error
@@ -65,7 +65,7 @@ func (s *site) has(name definitions.Name) bool {
 
 // home returns the database of a table. This is the database whose patterns match the
 // name. If no pattern matches, it is the database without patterns that has the table. If
-// none has it, the table may be in a database that cannot be reached.
+// no database has the table, it is a database that cannot be reached, which may have it.
 func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 	if len(r.sites) == 1 {
 		return r.sites[0], nil
@@ -101,7 +101,7 @@ func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 		return unknown[0], nil
 	}
 	if len(open) > 0 && !slices.ContainsFunc(r.sites, func(s *site) bool { return s.has(name) }) {
-		return open[0], nil // where it is reported missing
+		return open[0], nil // The caller reports that the table does not exist there.
 	}
 	for _, s := range r.sites {
 		if s.has(name) {

@@ -10,8 +10,8 @@ import (
 )
 
 // MissingPrivileges lists the privileges that the role of db lacks to clean up the
-// parents' children in one database. Only passes need them. Triggers are installed and
-// compared without them.
+// parents' children in one database. Only passes need these privileges. Triggers are
+// installed and compared without them.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database string,
 	parents []*Parent,
 ) (problem.List, error) {
@@ -19,10 +19,10 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database stri
 	return missing, err
 }
 
-// BreakUnprivileged lists the same as MissingPrivileges. It also marks the leaves on
+// BreakUnprivileged returns the result of MissingPrivileges. It also marks the leaves on
 // which the role lacks privileges as broken, or the reference if a privilege on the child
-// itself is missing. So the other partitions of a child are cleaned up while a new one
-// lacks its grants.
+// itself is missing. So the other partitions of a child are cleaned up while a new
+// partition lacks its grants.
 func BreakUnprivileged(ctx context.Context, db pgcatalog.Beginner, database string,
 	parents []*Parent,
 ) (problem.List, error) {
@@ -72,8 +72,9 @@ func missingPrivileges(
 	return missing, of, err
 }
 
-// UnreadableParents lists parents whose keys the role of db may not read. They are
-// not cleaned up: a row that cannot be read does not count as deleted.
+// UnreadableParents lists the parents whose keys the role of db may not read. Their
+// tombstones are not processed, because the role cannot see whether a parent row exists
+// again.
 func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Parent) (problem.List, error) {
 	var needs []dml.Need
 	for i, p := range parents {

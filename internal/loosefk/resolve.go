@@ -20,13 +20,13 @@ import (
 // parents of each database, by database name. Names without a schema belong to the
 // database's schema. If a query in a database fails, the error is a *SiteError.
 //
-// It returns only problems that need a database to be found. Errors are a missing table
-// or column, types that cannot be compared, NOT NULL with async_nullify, and a partition
-// as parent. A warning is a foreign-key column without an index.
+// The problems are those that cannot be found without a database. Errors are a missing
+// table or column, types that cannot be compared, NOT NULL with async_nullify, and a
+// partition as parent. A warning is a foreign-key column without an index.
 //
-// A definition with an error becomes a Broken reference of its parent. A worker that
-// continues then does not process tombstones of that parent. The same applies if the
-// child's database cannot be reached.
+// A definition with an error becomes a Broken reference of its parent. If the child's
+// database cannot be reached, the reference is Unreachable. In both cases passes do not
+// finish tombstones of the parent.
 func Resolve(ctx context.Context, sites []Site,
 	defs []definitions.Definition,
 ) (map[string][]*Parent, problem.List, error) {
@@ -66,14 +66,14 @@ func Resolve(ctx context.Context, sites []Site,
 
 type resolver struct {
 	sites []*site
-	// parents are by database and by recorded name.
+	// parents has the parents by database and recorded name.
 	parents  map[string]map[string]*Parent
 	broken   []*Reference
 	problems problem.List
 }
 
-// report adds a problem with one key of a definition, such as ".column", or with all of
-// it.
+// report adds a problem with one key of a definition, such as ".column", or with the
+// whole definition if key is empty.
 func (r *resolver) report(d definitions.Definition, severity problem.Severity, key, message, fix string) {
 	r.problems.Add(problem.Problem{
 		Severity: severity, Position: d.At(strings.TrimPrefix(key, ".")), Key: d.Key + key,
@@ -130,7 +130,7 @@ func named(name definitions.Name, schema string) Table {
 	return Table{Schema: cmp.Or(name.Schema, schema), Name: name.Table}
 }
 
-// edgeOf returns the part of an edge that its definition contains.
+// edgeOf returns an edge with the fields that depend on the definition only.
 func edgeOf(d definitions.Definition, child Table) dml.Edge {
 	actions := map[definitions.Action]dml.Action{
 		definitions.Delete: dml.Remove, definitions.Nullify: dml.Nullify,
@@ -229,8 +229,8 @@ func (r *Reference) same(other *Reference) bool {
 }
 
 // contradicts reports whether two references of one parent may change one row
-// differently, depending on their order. The row is in a partition that both have, or
-// meets the second one only after the first one changed it.
+// differently, depending on their order. The row is in a partition of both references. It
+// matches both, or it matches the second one only after the first one has changed it.
 func (r *Reference) contradicts(other *Reference) bool {
 	shared := slices.ContainsFunc(r.Leaves, func(leaf Table) bool {
 		return slices.ContainsFunc(other.Leaves, func(l Table) bool { return l.OID == leaf.OID })

@@ -9,8 +9,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// key returns the columns of the parent that a definition refers to. If there are none,
-// it reports why.
+// key returns the columns of the parent that a definition refers to. If they cannot be
+// used as a key, it reports an error and returns nil.
 func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) []string {
 	key, ok := d.ParentColumns, true
 	if len(key) == 0 {
@@ -67,7 +67,8 @@ func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relatio
 	return nil
 }
 
-// checkColumns finds the comparison of each of the child's columns with the key's column.
+// checkColumns sets the comparison of each of the child's columns with the key's column.
+// It returns false if it has reported an error.
 func (r *resolver) checkColumns(
 	d definitions.Definition, parent *Parent, child *pgcatalog.Relation, operators *pgcatalog.Operators,
 	reference *Reference,

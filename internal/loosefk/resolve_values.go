@@ -62,7 +62,7 @@ func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Refe
 }
 
 // checkValue reports a value that does not fit its column. It replaces a value that fits
-// by its text form under Settled, which means the same value in every batch, whatever
+// by its text form under Settled. Every batch reads this text as the same value, whatever
 // settings the role has.
 func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string,
 	value *dml.Value,

@@ -22,8 +22,8 @@ import (
 //go:embed queries
 var queries embed.FS
 
-// statement returns a text of the folder queries, to be rendered for the configured
-// schemas.
+// statement returns a query of the folder queries by name. The caller renders it for the
+// configured schemas.
 func statement(name string, more ...string) string {
 	return pgcatalog.Texts{Files: queries}.Statement(name, more...)
 }
@@ -40,19 +40,19 @@ type source struct {
 	parents    []*Parent
 	bound      []*drain.Parent
 	references map[*drain.Edge]*Reference
-	// fingerprint and confirmAfter have the values of Engine.
+	// fingerprint and confirmAfter are those of Engine.
 	fingerprint  string
 	confirmAfter time.Duration
-	// failed and counted record errors and the counts of tombstones in the statistics.
+	// failed records an error in the statistics, and counted adds counts of tombstones.
 	failed  func(f batch.Fault)
 	counted func(parent string, more ParentCounts)
 
-	// origins reports that the tombstones' table has the column origin.
+	// origins reports that the table of tombstones has the column origin.
 	origins atomic.Bool
 	// loadedOnce reports that the first load has compared the fingerprint.
 	loadedOnce bool
 	// recheckDue reports that a removed tombstone is old enough for a recheck. marked
-	// reports that one is marked for a recheck now.
+	// reports that a tombstone is marked for a recheck now.
 	recheckDue, marked bool
 }
 
@@ -60,9 +60,10 @@ func (s *source) text(name string, more ...string) string {
 	return s.names.Render(statement(name, more...))
 }
 
-// Load returns due tombstones. A tombstone whose key does not fit the parent's key
-// columns has an attempt. The first call also compares the fingerprint of the tables, and
-// reads which of them have a trigger, rule or policy that may keep rows.
+// Load returns due tombstones. If a tombstone's key does not fit the parent's key
+// columns, Load records an attempt for it. The first call also compares the fingerprint
+// of the tables, and reads which of them have a trigger, rule or policy that may keep
+// rows.
 func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.LoadPosition, limit int,
 	recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {
@@ -139,10 +140,12 @@ func (s *source) parentNames() []string {
 	return render.Each(s.bound, func(p *drain.Parent) string { return p.Name })
 }
 
-// undoColumns reports that tables of tombstones have undo's columns of origins.
+// undoColumns reports that the tables swept and of tombstones have the columns that undo
+// needs, origins and origin.
 type undoColumns bool
 
-// value returns origin if the column exists, or NULL of a type.
+// value returns the expression origin if the column exists, or else a NULL of the type
+// kind.
 func (exist undoColumns) value(origin, kind string) string {
 	if exist {
 		return origin
@@ -206,9 +209,9 @@ func scan(rows pgx.Rows, byName map[string]*drain.Parent, recheck bool, found,
 }
 
 // fits reports whether a tombstone's key has the type and number of columns of the
-// parent's key. Otherwise it was written when the definitions named other columns. The
-// table has no CHECK that exactly one of the two key columns is set, since each DELETE of
-// a parent would pay for it.
+// parent's key. A key that does not fit was recorded when the definitions named other
+// columns. The table has no CHECK that exactly one of the two key columns is set, since
+// each DELETE of a parent would pay for it.
 func fits(parent *drain.Parent, integer *int64, text *string, types *pgtype.Map) bool {
 	if (integer != nil) != parent.Integer || (text != nil) == parent.Integer {
 		return false
@@ -227,12 +230,13 @@ func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timest
 	return ids, render.Each(tombstones, func(t drain.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
 }
 
-// Complete removes the tombstones whose children are deleted or changed, or whose parent
-// has a row. It stores keys without a row in the table swept for a recheck. The direct
-// statements of the same transaction have changed every row of its snapshot. If check is
-// set, a trigger or rule may have kept or inserted rows, and the statement queries for
-// them. The key of a marked tombstone is only stored again if the recheck found a child
-// (setting sexton.late).
+// Complete returns the statement that removes the tombstones whose children are deleted
+// or changed, or whose parent has a row. It stores keys without a parent row in the table
+// swept for a recheck. The direct statements earlier in the same transaction have changed
+// all children of their snapshot. If check is true, a trigger or rule may have kept or
+// inserted rows, so the statement keeps the tombstones of which it finds children. The
+// key of a marked tombstone is only stored again if the recheck found a child, as the
+// setting sexton.late records.
 func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool,
 	done *drain.Removed,
 ) batch.Statement {
@@ -299,7 +303,7 @@ SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, w
 	}}
 }
 
-// keysOf returns the keys as a parameter: []int64 or []string.
+// keysOf returns the keys of tombstones as a parameter: []int64 or []string.
 func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 	if p.Integer {
 		return render.Each(tombstones, func(t drain.Tombstone) int64 { return t.Integer })
@@ -307,8 +311,9 @@ func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 	return render.Each(tombstones, func(t drain.Tombstone) string { return t.Text })
 }
 
-// Fail records why tombstones are unfinished. If after is positive, it defers them
-// without an attempt. It returns how many of them still exist.
+// Fail records f as the last error of unfinished tombstones. If after is positive, it
+// defers them by that time without an attempt. It returns the number of tombstones that
+// still exist.
 func (s *source) Fail(
 	ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault,
 	after time.Duration,
@@ -376,9 +381,9 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 }
 
 // horizons returns the horizon of each other database with children, by this server's
-// clock. It subtracts the age of the oldest transaction there from the time here, since
-// the clocks of two servers cannot be compared. The horizon of an unreachable database is
-// the zero time.
+// clock. It subtracts the age of the oldest transaction in the other database from the
+// time here, since the clocks of two servers cannot be compared. The horizon of an
+// unreachable database is the zero time.
 func (s *source) horizons(ctx context.Context, on *batch.Session) (map[string]time.Time, error) {
 	found := map[string]time.Time{}
 	for e := range s.references {
@@ -410,13 +415,13 @@ func (s *source) horizons(ctx context.Context, on *batch.Session) (map[string]ti
 	return found, nil
 }
 
-// Lacking returns which privilege on an edge's table the role lacks, with the SQL that
+// Lacking returns the privilege on an edge's table that the role lacks, with the SQL that
 // grants it, or "".
 func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) string {
 	reference := s.references[e]
 	missing, tables, err := missingPrivileges(ctx, on.Conn, reference.Database, s.parents)
 	if err != nil {
-		return "" // The error of the statement is reported as it is.
+		return "" // The pass then reports the error of the statement that failed.
 	}
 	for i, lack := range missing {
 		if tables[i].reference == reference && (tables[i].oid == e.Leaf.OID || tables[i].oid == reference.Child.OID) {
@@ -426,8 +431,8 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) 
 	return ""
 }
 
-// Unreadable returns why the role cannot read the parent, with the SQL that allows it, or
-// "".
+// Unreadable returns the privilege that the role lacks to read the parent, with the SQL
+// that grants it, or "".
 func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (string, error) {
 	i := slices.IndexFunc(s.parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
 	lacking, err := UnreadableParents(ctx, on.Conn, s.parents[i:i+1])

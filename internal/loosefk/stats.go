@@ -11,7 +11,8 @@ import (
 	"sexton/internal/pace"
 )
 
-// Limits end a run. Deletes and Updates count rows of all child tables. 0 is no limit.
+// Limits are the limits at which a run ends. Deletes and Updates limit the rows of all
+// child tables together. 0 stands for no limit.
 type Limits struct {
 	Deletes int
 	Updates int
@@ -40,23 +41,24 @@ type Stats struct {
 	Rescheduled int64 `json:"rescheduled"`
 	// Revived counts tombstones whose parent has a row again. Their children are kept.
 	Revived int64 `json:"revived"`
-	// RevivedKeys are the first of them, as table and key.
+	// RevivedKeys has the first keys of revived tombstones, as table and key.
 	RevivedKeys []string `json:"-"`
-	// Confirmed counts rechecks of removed tombstones, LateChildren the rows that they
-	// found.
+	// Confirmed counts rechecks of removed tombstones. LateChildren counts the rows that
+	// rechecks found.
 	Confirmed    int64 `json:"confirmed"`
 	LateChildren int64 `json:"late_children"`
-	// Latency counts removed tombstones by their age at that time.
+	// Latency counts removed tombstones by their age when they were removed.
 	Latency jobrun.Histogram    `json:"latency_seconds,omitempty"`
 	Errors  []batch.FaultCounts `json:"errors"`
 	// ByParent counts tombstones by the label of their parent table.
 	ByParent map[string]ParentCounts `json:"-"`
-	// WaitingFor is the reason why a running pass is waiting, or "".
+	// WaitingFor is the reason for which a running pass waits, or "".
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held is the reason why a run left tombstones: a lock of another session, or a
+	// Held is the reason for which a run left tombstones: a lock of another session, or a
 	// statement that takes too long.
 	Held string `json:"held,omitempty"`
-	// WaitingClass is the class of that reason, for programs that count or compare it.
+	// WaitingClass is the class of WaitingFor, for programs that count or compare
+	// reasons.
 	WaitingClass pace.WaitClass `json:"waiting_class,omitempty"`
 }
 
@@ -65,7 +67,7 @@ type ParentCounts struct {
 	// Processed counts removed tombstones. Rescheduled counts deferred tombstones.
 	// Incremented counts tombstones that got an attempt and are still due.
 	Processed, Rescheduled, Incremented int64
-	// Revived tombstones have a parent with a row.
+	// Revived counts tombstones whose parent has a row again.
 	Revived int64
 }
 
@@ -83,7 +85,7 @@ func newStats(database, pace string) *Stats {
 	}
 }
 
-// count adds to the counts of a parent's tombstones.
+// count adds more to the counts of a parent's tombstones.
 func (s *Stats) count(label string, more ParentCounts) {
 	s.Processed += more.Processed
 	s.Rescheduled += more.Rescheduled
@@ -96,10 +98,10 @@ func (s *Stats) count(label string, more ParentCounts) {
 	s.ByParent[label] = sum
 }
 
-// mostRevivedKeys is the number of keys of revived parents in a run's log line.
+// mostRevivedKeys is the maximum number of revived keys in a run's log line.
 const mostRevivedKeys = 5
 
-// noteRevived records the first keys of revived parents.
+// noteRevived adds keys of revived tombstones to RevivedKeys, up to mostRevivedKeys.
 func (s *Stats) noteRevived(p *drain.Parent, tombstones []drain.Tombstone) {
 	for _, t := range tombstones[:min(len(tombstones), mostRevivedKeys-len(s.RevivedKeys))] {
 		s.RevivedKeys = append(s.RevivedKeys, p.Label()+" "+t.Key(p))

@@ -30,8 +30,8 @@ type Tombstones struct {
 	Wake Waker
 }
 
-// queryResult returns the result of one query in a bounded transaction. what describes it
-// in errors.
+// queryResult returns the result of one query in a bounded transaction. what describes
+// the query in errors.
 func queryResult[T any](ctx context.Context, t Tombstones, what string,
 	query func(q *dbsqlc.Queries) (T, error),
 ) (result T, err error) {
@@ -50,10 +50,10 @@ type FailedTombstone struct {
 	Table string
 	// Key is the deleted row's key in text form.
 	Key string
-	// Attempts counts the runs that could not finish it since it was last retried.
+	// Attempts counts the runs that could not finish the tombstone since its last retry.
 	Attempts int64
-	// LastError is table, SQLSTATE and message of the last attempt. It is nil before the
-	// first one.
+	// LastError has the table, SQLSTATE and message of the last attempt. It is nil before
+	// the first one.
 	LastError *string
 	// ConsumeAfter is the time from which the tombstone is due. It may be infinite: an
 	// operator can use it to reorder the queue.
@@ -67,17 +67,17 @@ type FailedTombstone struct {
 // FailedTombstones are the first failed tombstones of a database.
 type FailedTombstones struct {
 	First []FailedTombstone
-	// More counts tombstones that the limit left out. Capped reports that there may be
-	// more than that.
+	// More counts the failed tombstones that are not in First. Capped reports that there
+	// may be more of them.
 	More   int64
 	Capped bool
 }
 
 // Failed returns at most limit failed tombstones, by parent and in the order in which
 // they are processed. It reads at most window tombstones from the head of each parent's
-// queue, and at most window deferred tombstones. No failed tombstone is elsewhere: a run
-// begins with the oldest tombstones, and a failure moves a tombstone past the current
-// time only.
+// queue, and at most window deferred tombstones. All failed tombstones are in these two
+// parts: a run begins with the oldest tombstones, and a failure defers a tombstone to a
+// time in the future.
 func (t Tombstones) Failed(ctx context.Context, limit, window int) (list FailedTombstones, err error) {
 	var total int64
 	rows, err := queryResult(ctx, t, "list tombstones", func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesFailedRow, error) {
@@ -98,7 +98,7 @@ func (t Tombstones) Failed(ctx context.Context, limit, window int) (list FailedT
 // Retried is the result of a retry.
 type Retried struct {
 	// Retried counts tombstones that were made due. Due is 1 if the tombstone that was
-	// named was due and had not failed.
+	// named was already due and had not failed.
 	Retried, Due int64
 	// Busy counts tombstones that a worker was processing. They were not changed.
 	Busy int64
@@ -165,13 +165,13 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, id int64, re
 			result.Busy += found - retried
 		}
 		if id != 0 && *result != (Retried{}) {
-			break // It has another position now.
+			break // A later page could return the tombstone again at its new position.
 		}
 	}
 	return nil
 }
 
-// change runs do in a transaction of its own. If do has changed tombstones, change wakes
+// change calls do in a transaction of its own. If do has changed tombstones, change wakes
 // workers in the same transaction.
 func (t Tombstones) change(ctx context.Context, what string,
 	do func(q *dbsqlc.Queries) (int64, error),
@@ -194,8 +194,8 @@ func (t Tombstones) Count(ctx context.Context, parent string, most int64) (int64
 		func(q *dbsqlc.Queries) (int64, error) { return q.TombstonesCount(ctx, parent, most) })
 }
 
-// Bounds are the timeouts of the short transactions of operator commands. These run while
-// workers and the application use the same tables.
+// Bounds are the timeouts of the short transactions of operator commands. Workers and the
+// application use the same tables at the same time.
 type Bounds struct {
 	StatementTimeout time.Duration
 	LockTimeout      time.Duration
@@ -205,10 +205,11 @@ type Bounds struct {
 // inserted tombstones does.
 type Waker func(ctx context.Context, tx pgx.Tx) error
 
-// boundedSettings apply to one transaction. With READ COMMITTED each statement sees all
-// rows committed before it, whatever the default of role and database is. Policies could
-// hide rows, which would then count as deleted. row_security = off makes that an error.
-// run appends SetTexts, so that keys have the same text form as in the tracking triggers.
+// boundedSettings are the settings of one transaction. With READ COMMITTED each statement
+// sees all rows committed before it, whatever the default of role and database is.
+// Policies could hide rows, which would then count as deleted. row_security = off makes
+// that an error. run appends SetTexts, so that keys have the same text form as in the
+// tracking triggers.
 const boundedSettings = `
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL statement_timeout = %d;
@@ -223,8 +224,8 @@ func (b Bounds) Read(ctx context.Context, db pgcatalog.Beginner, settings string
 	return b.run(ctx, db, "SET TRANSACTION READ ONLY;\nSET LOCAL jit = off;\n"+settings, do)
 }
 
-// Write runs do in a bounded transaction. The application's triggers run in it, so it
-// sets nothing that would change their plans.
+// Write runs do in a bounded transaction. The application's triggers run in this
+// transaction, so Write changes no setting that affects their plans.
 func (b Bounds) Write(ctx context.Context, db pgcatalog.Beginner, do func(tx pgx.Tx) error) error {
 	return b.run(ctx, db, "", do)
 }

@@ -1,4 +1,4 @@
--- Deletes the removed keys of database $1 that are older than a week. No definition names their parent: otherwise they would
+-- Deletes the keys of removed tombstones of database $1 that were stored more than a week ago. No definition names their parent: otherwise they would
 -- have been rechecked.
 DELETE FROM "sexton".swept AS removed
 WHERE removed.database = $1
