@@ -185,7 +185,8 @@ func TestPassWithoutTheOtherDatabase(t *testing.T) {
 	require.Contains(t, b.log.String(), "database_unreachable")
 
 	b.deps.Databases[1] = ci.Connected
-	// A new process does not remember the outage, so it does not wait before it reconnects.
+	// A new process does not remember the outage, so it does not wait before it
+	// reconnects.
 	b.deps.Bindings = &Bindings{}
 	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	b.worked(t, "main")

@@ -1,14 +1,14 @@
-// Package loosefk deletes or changes the children of deleted parents asynchronously, as ON
-// DELETE CASCADE and ON DELETE SET NULL do synchronously. Its entry points are Resolve,
-// which binds definitions to tables, and Engine.Run, which processes tombstones.
+// Package loosefk deletes or changes the children of deleted parents asynchronously, as
+// ON DELETE CASCADE and ON DELETE SET NULL do synchronously. Its entry points are
+// Resolve, which binds definitions to tables, and Engine.Run, which processes tombstones.
 //
 //	DELETE of a parent row ─► tombstone (status 1) ─► children deleted or changed, tombstone removed
 //	                                                    │  key stored in the table swept
 //	                                                    ▼  until the transactions of that time have ended
 //	                          tombstone (status 2) ─► recheck: children inserted late are deleted or changed
 //
-// A Reference is a bound definition. No transaction that is open in a database began before
-// the horizon of the database.
+// A Reference is a bound definition. The horizon of a database is a time before which no
+// open transaction of that database began.
 //
 // Invariant: a tombstone is only removed in a transaction that finds no children of it in
 // the parent's database, after those in other databases were deleted or changed. The

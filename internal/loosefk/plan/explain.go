@@ -63,7 +63,8 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 	}
 	if access := planned.Access; access.Node != "" && !access.UsesIndex && access.Pages > fewPages {
 		read := fmt.Sprintf("reads all %d pages of %s", access.Pages, access.Table)
-		// Since Postgres 18 an index scan may skip to each value of the preceding columns.
+		// Since Postgres 18 an index scan may skip to each value of the preceding
+		// columns.
 		if access.Index != "" {
 			read = fmt.Sprintf("reads all values of the first column of index %s", access.Index)
 		}
