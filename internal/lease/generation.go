@@ -13,13 +13,13 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// GenerationError reports that the definitions installed in a database differ from those
-// that the holder has loaded. It is not a failure: a worker that has loaded the installed
-// definitions does the work.
+// GenerationError reports that the definitions installed in a database differ from the
+// definitions that the holder has loaded. It is not a failure: a worker that has loaded
+// the installed definitions does the work.
 type GenerationError struct {
 	Key      string
 	Database string
-	// Own and Installed are the digests.
+	// Own and Installed are the digests of the loaded and of the installed definitions.
 	Own, Installed string
 }
 
@@ -33,8 +33,8 @@ func (e *GenerationError) Error() string {
 // nothing.
 func (*GenerationError) Unwrap() error { return ErrLost }
 
-// outdated returns a *GenerationError if the generation that a database has installed for
-// a lease differs from the holder's. It returns nil if either is unknown.
+// outdated returns a *GenerationError if the digest that a database has installed for a
+// lease differs from the holder's digest. It returns nil if either digest is unknown.
 func (m *Manager) outdated(key string, db database.Database, installed string) error {
 	own := m.Digests[key]
 	if own == "" || installed == "" || own == installed {
@@ -43,10 +43,10 @@ func (m *Manager) outdated(key string, db database.Database, installed string) e
 	return &GenerationError{Key: key, Database: db.Name, Own: own, Installed: installed}
 }
 
-// CheckGeneration returns a *GenerationError if the jobs database has another generation
-// installed for the lease than the holder has. No installation commits before the
-// transaction that it queries on ends, so work without a lease can rely on the
-// generation, too.
+// CheckGeneration returns a *GenerationError if the definitions that the jobs database
+// has installed for the lease differ from the holder's. No installation commits before
+// the transaction in which it queries ends, so work without a lease can rely on the
+// result, too.
 func (m *Manager) CheckGeneration(ctx context.Context, on dbsqlc.DBTX, key string) error {
 	if m.Digests[key] == "" {
 		return nil
@@ -58,8 +58,8 @@ func (m *Manager) CheckGeneration(ctx context.Context, on dbsqlc.DBTX, key strin
 	return m.outdated(key, m.Jobs, installed)
 }
 
-// LostToInstall reports whether an installation of definitions ended the work: the fence
-// refuses the holder, but the holder still has the lease.
+// LostToInstall reports whether err is the loss of the lease to an installation of
+// definitions: the fence refuses the holder's token, but the holder still has the lease.
 func (l *Lease) LostToInstall(ctx context.Context, err error) bool {
 	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || !errors.Is(err, ErrLost) ||
 		l.manager.Digests[l.key] == "" {
@@ -73,14 +73,15 @@ func (l *Lease) LostToInstall(ctx context.Context, err error) bool {
 // UndoHolder is the prefix of the names of holders that undo or forget deletions.
 const UndoHolder = "undo:"
 
-// ByUndo reports whether a holder of this name undoes or forgets deletions.
+// ByUndo reports whether the holder with this name undoes or forgets deletions.
 func ByUndo(holder string) bool { return strings.HasPrefix(holder, UndoHolder) }
 
-// UndoTTL is the duration of leases for undo. No lease that shares its key with leases of
-// other durations is longer.
+// UndoTTL is the duration of leases for undo. If other runs take a lease with the same
+// key for another duration, that duration is shorter.
 const UndoTTL = 2 * time.Minute
 
-// LostToUndo reports whether an undo has taken the lease, which it releases when it ends.
+// LostToUndo reports whether err is the loss of the lease to an undo, which releases the
+// lease when it ends.
 func (l *Lease) LostToUndo(ctx context.Context, err error) bool {
 	if !errors.Is(err, ErrLost) {
 		return false

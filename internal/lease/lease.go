@@ -17,8 +17,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// Slots is the number of rows of a lease's fence in each database, and so the maximum
-// number of sessions of one pass.
+// Slots is the number of rows of a lease's fence in each database. It is also the maximum
+// number of sessions of one pass. All slots exist from the first acquisition on.
 const Slots = 32
 
 // Margin is the time before the end of its lease at which a holder stops, unless
@@ -50,27 +50,35 @@ func (e *HeldError) Error() string {
 func (e *HeldError) ByUndo() bool { return ByUndo(e.Holder) }
 
 // Manager acquires leases in one jobs database on behalf of one holder.
+//
+// A lease of the holder is left over if the answer to an acquisition or a release was
+// lost, or if a crash of the server reverted a release. A manager knows the keys that its
+// process acquires or works under. For any other key it takes over a lease of its own
+// name. It has at most one acquisition per key in progress, and no two managers have the
+// same name. The takeover raises the token, so a lost acquisition that reaches the server
+// late can only make a batch fail.
 type Manager struct {
-	// Jobs is the database with the leases.
+	// Jobs is the database in which the leases are stored.
 	Jobs database.Database
-	// Holder names this manager to operators, such as "host:pid:random". No other manager
-	// has this name.
+	// Holder is the name of this manager for operators, such as "host:pid:random". No
+	// other manager has this name.
 	Holder string
-	// Digests are the generations of the holder's definitions by lease key. A lease
-	// without one is granted for any installed generation.
+	// Digests has the digests of the holder's definitions by lease key. A lease whose key
+	// has no digest is granted whatever definitions are installed.
 	Digests map[string]string
-	// StatementTimeout is the maximum time of a statement under a lease. Its Extension is
-	// added to leases.
+	// StatementTimeout is the maximum time of a statement under a lease. Each lease is
+	// extended by the Extension for it.
 	StatementTimeout time.Duration
 
 	mu sync.Mutex
-	// acquiring has the keys that are being acquired. working has, by key, the lease that
-	// this process works under. Every other lease of this holder is left over.
+	// acquiring has the keys that are being acquired. working has, by key, the lease
+	// under which this process works. Every other lease of this holder is left over.
 	acquiring map[string]bool
 	working   map[string]*Lease
 }
 
-// Lease is a granted lease.
+// Lease is a granted lease. The token, the holder and the time of acquisition together
+// identify it: a crash of the server can revert a token, which is then granted twice.
 type Lease struct {
 	manager   *Manager
 	key       string
@@ -79,7 +87,7 @@ type Lease struct {
 	ttl       time.Duration
 	deadline  time.Time // monotonic; the margin before the earliest possible end of the lease
 	requested time.Time // monotonic; before the acquisition was sent
-	// fenced are the databases whose fences have the token in all slots.
+	// fenced has the databases in which all slots of the fence have the token.
 	fenced []database.Database
 }
 
@@ -89,7 +97,7 @@ func (l *Lease) Key() string { return l.key }
 // AcquiredAt returns the time in the lease's row.
 func (l *Lease) AcquiredAt() time.Time { return l.acquired }
 
-// Holder returns the name of the process that holds the lease.
+// Holder returns the name of the manager that holds the lease.
 func (l *Lease) Holder() string { return l.manager.Holder }
 
 // Token returns the fencing token.
@@ -112,7 +120,7 @@ type Run struct {
 }
 
 // Begin acquires the lease like Acquire and inserts a run into the history. It returns
-// the run's ID with most errors, too; 0 means that no run was inserted.
+// the run's ID, also with most errors. The ID is 0 if no run was inserted.
 func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration,
 	fences ...database.Database,
 ) (int64, *Lease, error) {
@@ -128,7 +136,7 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 	begin.Refused = !claimed
 	row, err := l.begin(ctx, begin)
 	if lockNotAvailable(err) {
-		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open. Raise ends its session.
+		begin.Fenced, begin.LockTimeout = false, "0" // A batch of an earlier holder has locked the fence. Raise ends its session.
 		row, err = l.begin(ctx, begin)
 	}
 	if claimed {
@@ -150,18 +158,18 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 			continue
 		}
 		if err := l.Raise(ctx, db); err != nil {
-			// The caller's context may have ended. A lease that is not released would
-			// block all holders for ttl.
+			// The caller's context may have ended, but the lease must be released:
+			// otherwise no holder could acquire it for ttl.
 			return row.RunID, nil, errors.Join(err, l.Release(context.WithoutCancel(ctx)))
 		}
 	}
 	return row.RunID, l, nil
 }
 
-// begin acquires the lease. It records the time before it sends the statement, so that
-// the local deadline can only be early. It takes the connection before that, so that a
-// session that continues on this connection need not check whether a crash has reverted
-// the lease.
+// begin sends the statement that acquires the lease. It records the time before that, so
+// that the local deadline can only be early. It takes a connection before it records the
+// time. That connection is then older than the lease, so a session that continues on it
+// need not check whether a crash has reverted the lease.
 func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row dbsqlc.LeaseBeginRow, err error) {
 	conn, err := l.manager.Jobs.Async().Acquire(ctx)
 	if err != nil {
@@ -172,10 +180,11 @@ func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row 
 	return l.manager.Jobs.Names.Queries(conn).LeaseBegin(ctx, params) //nolint:wrapcheck // likewise
 }
 
-// claim reserves a key for an acquisition, unless the key is already being acquired. own
-// reports that this process does not work under the key, so that a lease of this holder
-// is left over. If the process does work under the key, it can acquire it again only
-// after that lease has expired or an operator has released it.
+// claim reserves a key for an acquisition. It returns false if the key is already being
+// acquired. own reports that this process does not work under the key, so that a lease of
+// this holder is left over and can be taken over. If the process does work under the key,
+// it can acquire it again only after that lease has expired or an operator has released
+// it.
 func (m *Manager) claim(key string) (claimed, own bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,7 +198,8 @@ func (m *Manager) claim(key string) (claimed, own bool) {
 	return true, m.working[key] == nil
 }
 
-// settle ends an acquisition, and records a granted lease as worked under.
+// settle ends the acquisition of a key. If the lease was granted, this process works
+// under it from now on.
 func (m *Manager) settle(l *Lease, granted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,10 +211,10 @@ func (m *Manager) settle(l *Lease, granted bool) {
 
 func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.Name }
 
-// held returns a HeldError with the lease's holder.
+// held returns a *HeldError that names the holder of the lease.
 func (m *Manager) held(ctx context.Context, key string) error {
 	look, err := m.Jobs.AsyncQueries().LeaseLook(ctx, key)
-	if errors.Is(err, pgx.ErrNoRows) { // This process acquires it for the first time.
+	if errors.Is(err, pgx.ErrNoRows) { // The lease has no row yet: this process is acquiring it for the first time.
 		look, err = dbsqlc.LeaseLookRow{Holder: m.Holder, ExpiresAt: time.Now()}, nil
 	}
 	if err != nil {
@@ -213,7 +223,8 @@ func (m *Manager) held(ctx context.Context, key string) error {
 	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
 }
 
-// margin returns the statement timeout, at least Margin and at most half of the lease.
+// margin returns the time before the end of a lease at which its holder stops: the
+// statement timeout, at least Margin and at most half of the lease.
 func (m *Manager) margin(ttl time.Duration) time.Duration {
 	return min(max(Margin, m.StatementTimeout), ttl/2)
 }
@@ -240,14 +251,14 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return nil
 }
 
-// ErrUnconfirmed reports that the jobs database did not answer whether a lease still
-// exists. It is no error of the database that the connection belongs to.
+// ErrUnconfirmed reports that the jobs database did not answer the query of Confirm. It
+// is not an error of the database to which the connection belongs.
 var ErrUnconfirmed = errors.New("the jobs database does not answer")
 
-// confirmWithin is the timeout of that query.
+// confirmWithin is the timeout of the query of Confirm.
 const confirmWithin = 5 * time.Second
 
-// confirmedKey is the key of a connection's custom data for its last confirmed lease.
+// confirmedKey is the key of the last confirmed lease in the custom data of a connection.
 const confirmedKey = "sexton.lease.confirmed"
 
 // Confirm returns ErrLost if a crash of the server has reverted the lease, so that its
@@ -290,7 +301,7 @@ func (l *Lease) RenewDuring(ctx context.Context, prepare func() error) error {
 				close(stopped)
 				return
 			case <-every.C:
-				_ = l.Renew(ctx) // The last call returns whether the lease is lost.
+				_ = l.Renew(ctx) // The last call reports a lost lease.
 			}
 		}
 	}()
@@ -299,8 +310,8 @@ func (l *Lease) RenewDuring(ctx context.Context, prepare func() error) error {
 	return errors.Join(err, <-stopped)
 }
 
-// Finish records that this process no longer works under the lease. If the lease's row
-// does not show that, or a crash of the server reverts it, the manager's next acquisition
+// Finish records that this process no longer works under the lease. If the release of the
+// lease is lost, or a crash of the server reverts it, the manager's next acquisition
 // takes the lease over.
 func (l *Lease) Finish() {
 	l.manager.mu.Lock()
@@ -310,8 +321,8 @@ func (l *Lease) Finish() {
 	}
 }
 
-// Release ends the lease if it is still held. It returns no error if the lease has passed
-// on.
+// Release ends the lease if it is still held. It returns no error if another holder has
+// the lease.
 func (l *Lease) Release(ctx context.Context) error {
 	l.Finish()
 	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.Holder(), l.acquired); err != nil {
@@ -322,7 +333,7 @@ func (l *Lease) Release(ctx context.Context) error {
 
 func lockNotAvailable(err error) bool { return pgcatalog.SQLState(err) == "55P03" }
 
-// raiseTimeout limits the time that a new holder waits for a batch of the previous
+// raiseTimeout limits the time for which a new holder waits for a batch of an earlier
 // holder.
 const raiseTimeout = 200 * time.Millisecond
 
@@ -382,7 +393,7 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	return fmt.Errorf("raise fence %s in database %s: still locked by an earlier holder's transaction after %d attempts", l.key, db.Name, attempts)
 }
 
-// advance raises the token of the lease's row.
+// advance raises the token in the lease's row.
 func (l *Lease) advance(ctx context.Context, token int64) error {
 	params := dbsqlc.LeaseAdvanceParams{Token: token, Key: l.key, Holder: l.Holder(), AcquiredAt: l.acquired}
 	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, params)

@@ -1,4 +1,4 @@
-// Package problem collects the errors in configuration and definitions, so that one run
+// Package problem collects the problems of configuration and definitions, so that one run
 // reports all of them, each with its position, key and fix. The entry points are List and
 // Problem.
 package problem
@@ -12,9 +12,9 @@ import (
 	"sexton/internal/render"
 )
 
-// Position is a position in a file. Line and Column count from 1. A zero Line stands for
-// the complete file. If File is empty, the finding is about an environment variable or a
-// flag, which Key names.
+// Position is a position in a file. Line and Column count from 1. If Line is 0, the
+// position is the complete file. If File is empty, the problem is about an environment
+// variable or a flag, which Problem.Key names.
 type Position struct {
 	File   string
 	Line   int
@@ -35,27 +35,27 @@ func (p Position) String() string {
 	}
 }
 
-// Severity determines whether a finding stops the program.
+// Severity determines whether a problem stops the program.
 type Severity string
 
-// The severities. An error stops the program before it changes anything; the others are
-// only printed.
+// An Error stops the program before it changes anything. Warning and Info are only
+// printed.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
 	Info    Severity = "info"
 )
 
-// Problem is one finding.
+// Problem is one problem of the configuration or the definitions.
 type Problem struct {
 	Severity Severity
 	Position Position
 	// Key is the path of the offending key, such as "databases.main.pace" or
 	// "issues[2].on_delete".
 	Key string
-	// Message describes the error, in lower case and without a period.
+	// Message describes the problem, in lower case and without a period.
 	Message string
-	// Fix is the correction; empty if the message contains it.
+	// Fix describes the correction. It is empty if the message contains the correction.
 	Fix string
 }
 
@@ -75,15 +75,15 @@ func (p Problem) String() string {
 	return text
 }
 
-// List is a set of findings. The zero value is ready to use.
+// List has the problems of a run. The zero value is ready to use.
 type List []Problem
 
-// Errorf adds a finding of severity Error without a fix.
+// Errorf adds a problem of severity Error without a fix.
 func (l *List) Errorf(pos Position, key, format string, args ...any) {
 	l.Add(Problem{Severity: Error, Position: pos, Key: key, Message: fmt.Sprintf(format, args...)})
 }
 
-// Add appends findings; an empty severity counts as Error.
+// Add appends problems. An empty severity counts as Error.
 func (l *List) Add(problems ...Problem) {
 	for _, p := range problems {
 		if p.Severity == "" {
@@ -93,8 +93,8 @@ func (l *List) Add(problems ...Problem) {
 	}
 }
 
-// Err returns the findings of severity Error, sorted by position, as a List, or nil if
-// there are none.
+// Err returns the problems of severity Error as a List, sorted by position. It returns
+// nil if there are none.
 func (l List) Err() error {
 	errs := l.Only(Error)
 	if len(errs) == 0 {
@@ -103,7 +103,7 @@ func (l List) Err() error {
 	return errs
 }
 
-// Only returns the findings of one severity, sorted by position.
+// Only returns the problems of one severity, sorted by position.
 func (l List) Only(severity Severity) List {
 	var out List
 	for _, p := range l {
@@ -118,12 +118,13 @@ func (l List) Only(severity Severity) List {
 	return out
 }
 
-// Error returns one finding per line.
+// Error returns one line per problem.
 func (l List) Error() string {
 	return strings.Join(render.Each(l, Problem.String), "\n")
 }
 
-// Nearest returns the candidate that is most similar to word, or "" if none is close.
+// Nearest returns the candidate that is most similar to word, or "" if no candidate is
+// similar.
 func Nearest(word string, candidates []string) string {
 	// At most a third of the letters may differ: otherwise short words match anything.
 	best, bestDistance := "", max(1, len(word)/3)+1
@@ -135,8 +136,8 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Meant returns the fix for an unknown name. It suggests the nearest candidate, or
-// returns the text otherwise if none is close.
+// Meant returns the fix for an unknown name: the suggestion of the nearest candidate or,
+// if no candidate is similar, the text otherwise.
 func Meant(name string, candidates []string, otherwise string) string {
 	if near := Nearest(name, candidates); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
@@ -144,8 +145,8 @@ func Meant(name string, candidates []string, otherwise string) string {
 	return otherwise
 }
 
-// Suggestion returns a clause that names the nearest of several names, or "" if there is
-// only one name or none is close.
+// Suggestion returns a clause that names the nearest of several names. It returns "" if
+// there is only one name or none is similar.
 func Suggestion(word string, names []string) string {
 	if near := Nearest(word, names); near != "" && len(names) > 1 {
 		return "; did you mean " + near + "?"
@@ -153,7 +154,8 @@ func Suggestion(word string, names []string) string {
 	return ""
 }
 
-// distance returns the edit distance. A swap of adjacent letters counts as one edit.
+// distance returns the edit distance of two words. A swap of adjacent letters counts as
+// one edit.
 func distance(a, b string) int {
 	ra, rb := []rune(a), []rune(b)
 	rows := make([][]int, len(ra)+1)
@@ -179,7 +181,7 @@ func distance(a, b string) int {
 	return rows[len(ra)][len(rb)]
 }
 
-// Doing adds the failed operation to an error. It returns nil for nil.
+// Doing wraps an error with the failed operation. It returns nil if err is nil.
 func Doing(err error, what string, args ...any) error {
 	if err == nil {
 		return nil

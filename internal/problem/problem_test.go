@@ -28,13 +28,13 @@ func TestProblemString(t *testing.T) {
 	}.String())
 }
 
-func TestListErrKeepsErrorsInOrderOfPlace(t *testing.T) {
+func TestListErrReturnsErrorsInOrder(t *testing.T) {
 	t.Parallel()
 
 	var list problem.List
 	require.NoError(t, list.Err())
 	list.Add(problem.Problem{Severity: problem.Warning, Message: "only a warning"})
-	require.NoError(t, list.Err(), "warnings stop nothing")
+	require.NoError(t, list.Err(), "a warning is not an error")
 
 	list.Errorf(problem.Position{File: "b.yml", Line: 1}, "k", "third")
 	list.Errorf(problem.Position{File: "a.yml", Line: 10}, "k", "second")

@@ -1,4 +1,4 @@
-// Package render makes texts of values: lists, counts, times, durations and tables for
+// Package render returns texts for values: lists, counts, times, durations and tables for
 // messages and the terminal. It depends on no other package of the program.
 package render
 
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Each returns the results of to for all values, in their order. It returns an empty
-// slice for nil, because JSON and SQL arguments would be null otherwise.
+// Each calls to for each value and returns the results in order. It returns an empty
+// slice for nil, because a nil slice would be null in JSON and SQL arguments.
 func Each[T, U any](values []T, to func(T) U) []U {
 	results := make([]U, len(values))
 	for i, value := range values {
@@ -21,8 +21,9 @@ func Each[T, U any](values []T, to func(T) U) []U {
 	return results
 }
 
-// Table writes a table with aligned columns: a heading with tabs between its cells, unless
-// it is empty, then the cells of each row. A missing or empty cell is a dash.
+// Table writes a table with aligned columns: the heading, unless it is empty, and then
+// the cells of each row. Tabs separate the cells of the heading. A missing or empty cell
+// is a dash.
 func Table[T any](w io.Writer, heading string, rows []T, cells func(T) []any) {
 	aligned := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if heading != "" {
@@ -34,7 +35,8 @@ func Table[T any](w io.Writer, heading string, rows []T, cells func(T) []any) {
 	_ = aligned.Flush()
 }
 
-// List writes a table or, if there are no rows, the text none unless it is empty.
+// List writes a table. If there are no rows, it writes the text none instead, unless that
+// is empty.
 func List[T any](w io.Writer, none, heading string, rows []T, cells func(T) []any) {
 	switch {
 	case len(rows) > 0:
@@ -56,7 +58,7 @@ func text(cell any) string {
 	return Cell(new(fmt.Sprint(cell)))
 }
 
-// Age returns how long ago a time was.
+// Age returns the time since t, such as "5m0s ago", or "never" if t is nil.
 func Age(t *time.Time) string {
 	if t == nil {
 		return "never"
@@ -64,8 +66,8 @@ func Age(t *time.Time) string {
 	return Span(time.Since(*t)) + " ago"
 }
 
-// Span renders a duration in seconds, and in days and hours from two days on. A negative
-// duration, which two clocks that differ can produce, counts as zero.
+// Span returns a duration in seconds, and from two days on in days and hours. A negative
+// duration counts as zero: two clocks that differ can produce one.
 func Span(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d = max(0, d.Round(time.Second)); d < 2*day {
@@ -74,7 +76,8 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
-// Duration renders a duration that may be far below a second.
+// Duration returns a duration in milliseconds, from one second on in seconds, and from ten
+// seconds on like Span.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
@@ -88,7 +91,7 @@ func Duration(d time.Duration) string {
 	}
 }
 
-// Cell renders a text as one line for a table, and a missing text as a dash.
+// Cell returns a text as one line for a table, or a dash if the text is missing.
 func Cell(s *string) string {
 	if s == nil || *s == "" {
 		return "-"
@@ -96,7 +99,7 @@ func Cell(s *string) string {
 	return strings.NewReplacer(";\n", "; ", "\n", "; ", "\r", " ", "\t", " ", "\v", " ", "\f", " ").Replace(*s)
 }
 
-// Time renders a time, or a dash if it is missing.
+// Time returns a time in UTC, or a dash if it is missing.
 func Time(t *time.Time) string {
 	if t == nil {
 		return "-"
@@ -107,7 +110,7 @@ func Time(t *time.Time) string {
 // Listed joins names with commas.
 func Listed(names []string) string { return strings.Join(names, ", ") }
 
-// Counted renders "1 trigger", "2 triggers".
+// Counted returns a number with its noun, such as "1 trigger" or "2 triggers".
 func Counted[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -115,7 +118,7 @@ func Counted[N int | int64](n N, noun string) string {
 	return fmt.Sprintf("%s %ss", Grouped(int64(n)), noun)
 }
 
-// Grouped renders a number with commas between groups of three digits.
+// Grouped returns a number with commas between groups of three digits.
 func Grouped(n int64) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -124,7 +127,7 @@ func Grouped(n int64) string {
 	return digits
 }
 
-// Capped renders a count, with a plus sign if it stopped at a limit.
+// Capped returns a count, with a plus sign if the count stopped at a limit (more).
 func Capped(n int64, more bool) string {
 	if more {
 		return Grouped(n) + "+"
@@ -132,7 +135,8 @@ func Capped(n int64, more bool) string {
 	return Grouped(n)
 }
 
-// AtLeast returns the prefix of a count that stopped at a limit.
+// AtLeast returns the prefix "at least " for a count that stopped at a limit (more), or
+// "".
 func AtLeast(more bool) string {
 	if more {
 		return "at least "
