@@ -76,8 +76,8 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
-// Duration returns a duration in milliseconds, from one second on in seconds, and from ten
-// seconds on like Span.
+// Duration returns a duration in milliseconds, from one second on in seconds, and from
+// ten seconds on like Span.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
