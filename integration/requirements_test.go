@@ -120,8 +120,8 @@ func keysOf(table [][]string) []string {
 	return keys
 }
 
-// tracesOf reads the page: `## 004 …` begins a document, `### heading (in English)` a
-// section of it.
+// tracesOf reads the page. A heading `## 004 …` begins a document. The first cell of a row
+// is the section: the document's heading, with a translation in parentheses.
 func tracesOf(text string) (all []trace, findings []string) {
 	var at requirement
 	inTable := false
@@ -130,20 +130,20 @@ func tracesOf(text string) (all []trace, findings []string) {
 			if strings.HasPrefix(line, "## ") {
 				at.document, _, _ = strings.Cut(title, " ")
 			}
-			at.section, _, _ = strings.Cut(title, " (")
 			continue
 		}
 		row := cells(line)
 		switch {
 		case row == nil:
 			inTable = false
-		case at.document == "" || !inTable && row[0] == "row" || strings.HasPrefix(row[0], "---"):
+		case at.document == "" || !inTable && row[0] == "section" || strings.HasPrefix(row[0], "---"):
 			inTable = true
-		case len(row) != 6:
-			findings = append(findings, fmt.Sprintf("%s:%d: has %d cells, not 6", traces, i+1, len(row)))
+		case len(row) != 7:
+			findings = append(findings, fmt.Sprintf("%s:%d: has %d cells, not 7", traces, i+1, len(row)))
 		default:
-			at.key = row[0]
-			all = append(all, trace{at, i + 1, row[1], row[2], row[3], row[4], row[5]})
+			at.section, _, _ = strings.Cut(row[0], " (")
+			at.key = row[1]
+			all = append(all, trace{at, i + 1, row[2], row[3], row[4], row[5], row[6]})
 		}
 	}
 	return all, findings
