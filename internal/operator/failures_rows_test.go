@@ -71,7 +71,7 @@ func failingSite(t *testing.T) (*dbtest.DB, *installation.Connections) {
 	return db, all
 }
 
-func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
+func TestFailedRowsAreListedWithReasons(t *testing.T) {
 	t.Parallel()
 	_, all := failingSite(t)
 	now := time.Now()
@@ -141,7 +141,7 @@ func TestReasonsOfFailures(t *testing.T) {
 	require.Len(t, first.Key, 12)
 }
 
-func TestRowsOfOneReasonAreRetried(t *testing.T) {
+func TestRetryRowsOfOneReason(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
 	db.Exec("INSERT INTO users (id, username, email, name) VALUES (7, 'u7', '7@example.com', 'U'), (8, 'u8', '8@example.com', 'U')")
@@ -186,7 +186,7 @@ func TestRunNowAndCancelFromThePage(t *testing.T) {
 }
 
 // The retry buttons make failed rows due.
-func TestRowsThatFailedAreRetried(t *testing.T) {
+func TestRetryFailedRows(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
 	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
@@ -241,7 +241,7 @@ func TestRowsThatFailedAreRetried(t *testing.T) {
 		db.Rows("SELECT target FROM sexton.audit ORDER BY id"))
 }
 
-func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
+func TestKeptPlaceholdersAreListed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	c := &config.Config{}
@@ -349,7 +349,7 @@ func TestQueueStatesDoNotScan(t *testing.T) {
 	require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on river_job")
 }
 
-func TestJobsThatStandStillAreNamed(t *testing.T) {
+func TestStalledJobsAreListed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	of := riverjobs.Job{Kind: cleanUp, Cron: "* * * * *", Schedule: "* * * * *"}

@@ -136,7 +136,7 @@ func waits(values map[string]float64, name string) []string {
 const insertTombstones = `INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at, consume_after)
 	SELECT id, $1, now() - interval '1 hour', now() + $3::interval FROM generate_series(1, $2) AS id`
 
-func TestGaugesOfWhatIsKept(t *testing.T) {
+func TestGaugesOfKeptDeletions(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")
 	db := dbtest.TrackedWithUndo(t, "CREATE TABLE projects (id bigint PRIMARY KEY)", "projects")
@@ -178,7 +178,7 @@ func TestGaugesOfABacklog(t *testing.T) {
 	require.Equal(t, []string{"definition"}, waits(values, "ci"))
 }
 
-func TestGaugesSayWhyNothingHappens(t *testing.T) {
+func TestGaugesOfWaits(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")
 	db := s.servers["main"]
@@ -256,7 +256,7 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 
 // A daily kind that never succeeded is late after three days. A weekly kind is never
 // late, because its runs are removed before that.
-func TestNoSuccessOfRareKinds(t *testing.T) {
+func TestGaugeOfKindsWithoutSuccess(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 	due := func(cron string, ago time.Duration) time.Time {
@@ -278,7 +278,7 @@ func TestNoSuccessOfRareKinds(t *testing.T) {
 	require.True(t, due("0 2 * * 0", 400*24*time.Hour).After(now))
 }
 
-func TestListenersShowInTheirState(t *testing.T) {
+func TestGaugesOfListeners(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")
 	values := s.read(t, &listen.Subscription{Kind: cleanUp, Database: "main"},
@@ -301,7 +301,7 @@ func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 }
 
 // A server that becomes read-only accepts no heartbeats, so its worker looks dead.
-func TestDatabasesThatTurnReadOnly(t *testing.T) {
+func TestReadOnlyDatabases(t *testing.T) {
 	t.Parallel()
 	const tombstones,
 		setting = "INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)",

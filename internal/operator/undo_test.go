@@ -79,7 +79,7 @@ func TestUndoFromThePage(t *testing.T) {
 }
 
 // One deletion is restored at a time, and a stopping worker cancels the restore.
-func TestOneDeletionComesBackAtATime(t *testing.T) {
+func TestOneRestoreAtATime(t *testing.T) {
 	t.Parallel()
 	source := observe(t, "main").source(t)
 	require.Nil(t, source.readKept(t.Context(), 0), "undo is off, and nothing is kept")

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/web"
 )
 
-func TestAnswersAreShared(t *testing.T) {
+func TestCachedValueIsShared(t *testing.T) {
 	t.Parallel()
 	reads := 0
 	began, end := make(chan struct{}), make(chan struct{})
@@ -32,7 +32,7 @@ func TestAnswersAreShared(t *testing.T) {
 }
 
 // Each question has an answer of its own, and many questions take no more room.
-func TestAnswersToSeveralQuestions(t *testing.T) {
+func TestCachedByKey(t *testing.T) {
 	t.Parallel()
 	reads := map[int]int{}
 	values := &web.CachedByKey[int, int]{
@@ -54,7 +54,7 @@ func TestAnswersToSeveralQuestions(t *testing.T) {
 	require.Equal(t, 3, reads[1])
 }
 
-func TestAnswersAreKeptForAWhile(t *testing.T) {
+func TestCachedValueExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
@@ -77,7 +77,7 @@ func TestAnswersAreKeptForAWhile(t *testing.T) {
 // pause lets the bubble's time pass.
 func pause(d time.Duration) { <-time.After(d) }
 
-func TestAnAskerThatGoesAwayBreaksNothingOff(t *testing.T) {
+func TestCanceledCallerDoesNotCancelRead(t *testing.T) {
 	t.Parallel()
 	value := &web.Cached[error]{
 		Timeout: time.Minute, Keep: time.Minute,

@@ -112,7 +112,7 @@ func TestReadinessWithoutCredentials(t *testing.T) {
 }
 
 // The first wrong credentials are told at once and the rest together, whatever was tried.
-func TestWrongCredentialsAreTold(t *testing.T) {
+func TestWrongCredentialsAreLogged(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{User: "ann", Password: "word", Token: "t0ken"}, web.Readiness{Ready: true})
 	require.Equal(t, http.StatusUnauthorized, s.get(t, "/").code)
@@ -144,7 +144,7 @@ func TestWrongCredentialsAreTold(t *testing.T) {
 	require.Less(t, len(told), tries, "and few are told one by one")
 }
 
-func TestRefusalSaysWhatIsAccepted(t *testing.T) {
+func TestRefusalNamesAcceptedCredentials(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{User: "ann", Password: "one", Token: "two"}, web.Readiness{})
 	refused := s.get(t, "/metrics")
@@ -157,7 +157,7 @@ func TestRefusalSaysWhatIsAccepted(t *testing.T) {
 
 // A page elsewhere may have its name resolve to this machine: the browser then sends that
 // name.
-func TestLoopbackAnswersToItsOwnNames(t *testing.T) {
+func TestLoopbackRejectsOtherHostNames(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{Ready: true})
 	for host, want := range map[string]int{
@@ -181,7 +181,7 @@ func TestLoopbackAnswersToItsOwnNames(t *testing.T) {
 	}
 }
 
-func TestOtherOriginsChangeNothing(t *testing.T) {
+func TestOtherOriginsCannotChange(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{Token: "secret"}, web.Readiness{})
 	ask := func(method string, headers map[string]string) int {
@@ -206,7 +206,7 @@ func TestOtherOriginsChangeNothing(t *testing.T) {
 		"reading changes nothing, and nobody there can see the answer")
 }
 
-func TestEveryAnswerIsKeptToItself(t *testing.T) {
+func TestSecurityHeaders(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{Token: "secret"}, web.Readiness{})
 	for _, got := range []answer{
@@ -236,7 +236,7 @@ func TestHeadersAreLimited(t *testing.T) {
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, got.code)
 }
 
-func TestSlowHeadersAreNotWaitedFor(t *testing.T) {
+func TestSlowHeadersTimeOut(t *testing.T) {
 	t.Parallel()
 	s := serveWith(t, config.HTTP{}, web.Readiness{}, func(server *web.Server) {
 		server.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -249,7 +249,7 @@ func TestSlowHeadersAreNotWaitedFor(t *testing.T) {
 
 // Connections that send their headers slowly, and requests that take long, keep no health
 // check from its answer.
-func TestHealthChecksGetThrough(t *testing.T) {
+func TestHealthChecksUnderLoad(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	s := serveWith(t, config.HTTP{}, web.Readiness{Ready: true}, func(server *web.Server) {

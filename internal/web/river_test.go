@@ -98,7 +98,7 @@ func TestChangesOfRiverAreRecorded(t *testing.T) {
 	require.Equal(t, "page of token", s.ask(t, http.MethodGet, "/", post("", token...)).body)
 }
 
-func TestWhatCannotBeRecordedIsNotDone(t *testing.T) {
+func TestUnrecordedChangeIsRefused(t *testing.T) {
 	t.Parallel()
 	river := &recorder{broken: true}
 	s := serveRiver(t, config.HTTP{}, river)
@@ -141,7 +141,7 @@ func TestReadOnlyRefusesEveryChange(t *testing.T) {
 	require.Equal(t, []string{"GET /river/ "}, served)
 }
 
-func TestEverythingIsBehindTheSameProtection(t *testing.T) {
+func TestRiverNeedsCredentials(t *testing.T) {
 	t.Parallel()
 	river := &recorder{}
 	s := serveRiver(t, config.HTTP{User: "ann", Password: "pw"}, river)

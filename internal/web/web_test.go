@@ -148,7 +148,7 @@ func (s site) get(t *testing.T, path string) answer {
 	return s.ask(t, http.MethodGet, path, nil)
 }
 
-func TestWhatIsServed(t *testing.T) {
+func TestPaths(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{
 		Ready:     true,
@@ -180,13 +180,13 @@ func TestNotReady(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get(t, "/healthz").code, "the process lives")
 }
 
-func TestNoAddressNoServer(t *testing.T) {
+func TestServerWithoutAddress(t *testing.T) {
 	t.Parallel()
 	server := web.Server{Logger: slog.New(slog.DiscardHandler)}
 	server.Run(t.Context())
 }
 
-func TestTakenPortIsAWarningAndTriedAgain(t *testing.T) {
+func TestTakenPortIsRetried(t *testing.T) {
 	t.Parallel()
 	first := serve(t, config.HTTP{}, web.Readiness{})
 	second := start(t, config.HTTP{Listen: first.address}, web.Readiness{Ready: true})
@@ -233,7 +233,7 @@ func TestStopWithOpenConnections(t *testing.T) {
 }
 
 // The configuration is checked before, but a host name may lead anywhere.
-func TestBeyondLoopbackNeedsCredentials(t *testing.T) {
+func TestPublicAddressNeedsCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t, config.HTTP{Listen: "0.0.0.0:0"}, web.Readiness{})
 	require.Contains(t, s.log.wait(t, "http_listen_failed")["error"], "needs user and password, or a token")

@@ -199,7 +199,7 @@ func text(html string) string {
 		" ")), " "))
 }
 
-func TestPageReadsWithoutScripts(t *testing.T) {
+func TestPageWithoutScripts(t *testing.T) {
 	t.Parallel()
 	p, log := newPage(t, &source{overview: busy()}, false)
 	answer := get(t, p, "/")
@@ -224,7 +224,7 @@ func TestPageReadsWithoutScripts(t *testing.T) {
 }
 
 // The policy would make a browser drop what it forbids; this finds it without one.
-func TestNothingStandsInlineOrComesFromElsewhere(t *testing.T) {
+func TestNothingIsInlineOrExternal(t *testing.T) {
 	t.Parallel()
 	p, _ := newPage(t, &source{overview: busy()}, false)
 	html := get(t, p, "/").Body.String()
@@ -246,7 +246,7 @@ func TestNothingStandsInlineOrComesFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestEmptyStatesSayWhatIsThere(t *testing.T) {
+func TestEmptyStates(t *testing.T) {
 	t.Parallel()
 	p, _ := newPage(t, &source{overview: operator.Overview{Reading: operator.Reading{
 		DeletionTables: []components.Backlog{{Table: tombs, Database: "main", Unit: "tombstone"}},
@@ -279,7 +279,7 @@ func TestReadingsAreShared(t *testing.T) {
 	require.LessOrEqual(t, s.read, 2, "fifty viewers at a time")
 }
 
-func TestTroubleKeepsTheLastFigures(t *testing.T) {
+func TestOutageKeepsTheLastReading(t *testing.T) {
 	t.Parallel()
 	s := &source{err: errors.New("no server answers")}
 	p, log := newPage(t, s, false)
@@ -302,7 +302,7 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 }
 
 // An outage takes neither the lines that were drawn nor draws on with what is old.
-func TestTroubleKeepsTheHistory(t *testing.T) {
+func TestOutageKeepsTheHistory(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-10 * time.Minute).Unix()
 	s := &source{overview: busy(), series: []jobrun.Series{{
@@ -323,7 +323,7 @@ func TestTroubleKeepsTheHistory(t *testing.T) {
 }
 
 // Errors, keys and targets come from elsewhere and may be of any length.
-func TestLongTextsAreCut(t *testing.T) {
+func TestLongTextsAreTruncated(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", 5_000)
 	o := busy()
@@ -385,7 +385,7 @@ func TestButtons(t *testing.T) {
 }
 
 // A pass without rows says what it did all the same.
-func TestRunsAlwaysSayWhatTheyDid(t *testing.T) {
+func TestRunWithoutRowsShowsStatistics(t *testing.T) {
 	t.Parallel()
 	o := busy()
 	o.Runs[0].Stats = []byte(`{"diff_id": 1700, "key": "mr-7/diff-17", "bytes": 51200, "files": 3, "latency_seconds": {"0.1": 1}}`)
@@ -394,7 +394,7 @@ func TestRunsAlwaysSayWhatTheyDid(t *testing.T) {
 }
 
 // A pass that waits has no time left, and no bar that is nearly full.
-func TestPassesThatWaitSaySo(t *testing.T) {
+func TestWaitingRunHasNoEstimate(t *testing.T) {
 	t.Parallel()
 	o := busy()
 	works := &o.Jobs[0]
@@ -408,7 +408,7 @@ func TestPassesThatWaitSaySo(t *testing.T) {
 	require.NotContains(t, html, "<progress")
 }
 
-func TestRunsWithFailuresAloneAreNotDone(t *testing.T) {
+func TestRunWithOnlyFailuresIsNotDone(t *testing.T) {
 	t.Parallel()
 	o := busy()
 	o.Runs[0].Stats = []byte(`{"processed": 0, "errors": [{"table": "issues", "sqlstate": "23503", "count": 1}]}`)
