@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Cached is a value that concurrent readers share for some time, so that many requests
-// cause one query.
+// Cached caches one value for concurrent readers, so that many requests cause one query.
 type Cached[T any] struct {
 	// Read returns a new value. It is never called concurrently.
 	Read func(ctx context.Context) T
@@ -17,7 +16,7 @@ type Cached[T any] struct {
 
 	mu    sync.Mutex
 	last  T
-	until time.Time // monotonic
+	until time.Time
 }
 
 // Forget makes the next Get read a new value.
@@ -27,8 +26,8 @@ func (v *Cached[T]) Forget() {
 	v.until = time.Time{}
 }
 
-// Get returns the cached value, or reads a new one. Concurrent callers wait for the same
-// Read, which the end of one caller's ctx does not cancel.
+// Get returns the cached value, or calls Read for a new one. Concurrent callers wait for
+// the same call of Read. It continues if the ctx of one caller ends.
 func (v *Cached[T]) Get(ctx context.Context) T {
 	v.mu.Lock()
 	defer v.mu.Unlock()

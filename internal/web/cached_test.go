@@ -18,7 +18,8 @@ func TestCachedValueIsShared(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
 	value := &web.Cached[int]{Timeout: time.Minute, Keep: time.Hour, Read: func(context.Context) int {
 		reads++
-		close(began) // A second read would panic.
+		// close panics if Read is called a second time.
+		close(began)
 		<-end
 		return reads
 	}}
@@ -31,7 +32,7 @@ func TestCachedValueIsShared(t *testing.T) {
 	asking.Wait()
 }
 
-// Each question has an answer of its own, and many questions take no more room.
+// CachedByKey caches one value per key, and a limited number of values.
 func TestCachedByKey(t *testing.T) {
 	t.Parallel()
 	reads := map[int]int{}
@@ -68,13 +69,13 @@ func TestCachedValueExpires(t *testing.T) {
 		}}
 		require.Equal(t, 1, value.Get(t.Context()))
 		pause(4 * time.Second)
-		require.Equal(t, 1, value.Get(t.Context()), "kept since the end of the read")
+		require.Equal(t, 1, value.Get(t.Context()), "the time of caching counts from the end of the read")
 		pause(time.Second)
 		require.Equal(t, 2, value.Get(t.Context()))
 	})
 }
 
-// pause lets the bubble's time pass.
+// pause waits until the fake clock of the synctest bubble has advanced by d.
 func pause(d time.Duration) { <-time.After(d) }
 
 func TestCanceledCallerDoesNotCancelRead(t *testing.T) {

@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// readyTimeout limits a check of all databases. readyFor is how long its result is
-	// cached.
+	// readyTimeout limits a check of all databases. readyFor is the time for which its
+	// result is cached.
 	readyTimeout = 2 * time.Second
 	readyFor     = time.Second
 )
 
-// Programs that restart processes, or route to them, seldom have credentials, so these
-// paths need none. Without credentials, readyPath returns only yes or no.
+// The paths of health checks need no credentials, because programs that restart
+// processes, or route to them, seldom have any. Without credentials, readyPath returns
+// only true or false.
 const (
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
@@ -38,8 +39,9 @@ type DatabaseState struct {
 	Reasons  []string `json:"reasons,omitempty"`
 }
 
-// handler returns the handler of all paths, with its protection. With loopback it accepts
-// only local host names. It logs wrong credentials to refusals.
+// handler returns the handler of all paths, with the checks of hosts and credentials. If
+// loopback is true, it accepts only local host names. It passes wrong credentials to
+// refusals, which logs them.
 func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 	ready := &Cached[Readiness]{Read: s.Ready, Timeout: readyTimeout, Keep: readyFor}
 	mux := http.NewServeMux()
@@ -57,9 +59,10 @@ func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 		w.WriteHeader(code)
 		var answer any = state
 		if VisitorOf(r.Context()) == (Visitor{}) {
-			answer = map[string]bool{"ready": state.Ready} // Names and errors of databases need credentials.
+			// Names and errors of databases are sent only to clients with credentials.
+			answer = map[string]bool{"ready": state.Ready}
 		}
-		// If the client has closed the connection, nobody needs the error.
+		// An error means that the client has closed the connection.
 		_ = json.NewEncoder(w).Encode(answer)
 	})
 	if s.River != nil {
@@ -73,8 +76,8 @@ func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 		served = refuseChanges(mux)
 	}
 	admitted := newCredentials(s.Settings).require(served, func(r *http.Request) {
-		// Log neither the sent user nor the path: people type passwords into the wrong
-		// field.
+		// Do not log the user name or the path, because people type passwords into the
+		// wrong field.
 		refusals.WarnContext(r.Context(), "credentials_refused", "remote", newVisitor("", r).Remote)
 	})
 	protected := http.NewCrossOriginProtection().Handler(admitted)

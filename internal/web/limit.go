@@ -7,11 +7,13 @@ import (
 )
 
 const (
-	// maxConnections is the maximum number of open connections. More connections wait in
-	// the kernel. Each takes a file descriptor, which the databases also need. It is so
-	// large that clients that send their headers slowly do not block health checks.
+	// maxConnections is the maximum number of open connections. Further connections wait
+	// in the kernel. Each connection takes a file descriptor, which connections to
+	// databases also need. The number is so large that clients that send their headers
+	// slowly do not block health checks.
 	maxConnections = 512
-	// maxRequests is the maximum number of concurrent requests, without health checks.
+	// maxRequests is the maximum number of concurrent requests. Health checks are not
+	// counted.
 	maxRequests = 128
 )
 
@@ -34,9 +36,9 @@ func limitRequests(next http.Handler) http.Handler {
 	})
 }
 
-// limited accepts no connection while maxConnections are open. It does not wrap the
-// connections, as x/net/netutil does: without CloseWrite net/http resets the connection of
-// a refused request before the client has read the answer.
+// limited is a listener that accepts no connection while maxConnections are open. It does
+// not wrap the connections, as x/net/netutil does: without CloseWrite, net/http resets
+// the connection of a refused request before the client has read the answer.
 type limited struct {
 	net.Listener
 
@@ -69,8 +71,9 @@ func (l *limited) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// release is the server's ConnState hook. It is called once with StateClosed for each
-// connection, because none is hijacked.
+// release is the server's ConnState hook, which frees the place of a closed connection.
+// net/http calls it once with StateClosed for each connection, because no handler hijacks
+// one.
 func (l *limited) release(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed {
 		<-l.open

@@ -30,7 +30,8 @@ func digest(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) 
 // any reports whether any credentials are configured.
 func (c credentials) any() bool { return c.acceptsPassword || c.acceptsBearer }
 
-// admit reports whether a request has the right credentials, and returns their actor.
+// admit reports whether a request has the right credentials, and returns the actor for
+// the audit record.
 func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	if user, password, ok := r.BasicAuth(); ok && c.acceptsPassword {
 		sentUser, sentPassword := digest(user), digest(password)
@@ -45,9 +46,10 @@ func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	return bearer, subtle.ConstantTimeCompare(sent[:], c.token[:]) == 1
 }
 
-// require passes on requests with the right credentials, or all requests if no credentials
-// are configured. It passes on requests for healthPath, and those for readyPath without
-// credentials, without a Visitor. It calls refused for wrong credentials.
+// require passes on requests with the right credentials, or all requests if no
+// credentials are configured. It passes on requests for healthPath, and requests for
+// readyPath without credentials, without a Visitor. It calls refused for wrong
+// credentials.
 func (c credentials) require(next http.Handler, refused func(*http.Request)) http.Handler {
 	if !c.any() {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +59,9 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent := r.Header.Get("Authorization") != ""
 		if r.URL.Path == healthPath || r.URL.Path == readyPath && !sent && !changes(r) {
-			w.Header().Set("Connection", "close") // Leave idle connections to clients with credentials.
+			// Close the connection, so that idle connections are left to clients with
+			// credentials.
+			w.Header().Set("Connection", "close")
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -79,7 +83,7 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 	})
 }
 
-// refuseChanges rejects requests that change something.
+// refuseChanges rejects requests that may change something.
 func refuseChanges(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if changes(r) {
@@ -91,13 +95,13 @@ func refuseChanges(next http.Handler) http.Handler {
 	})
 }
 
-// changes reports whether a request may change something.
+// changes reports whether a request's method may change something.
 func changes(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }
 
-// requireLocalHost refuses requests with another host name. Another site can let its name
-// resolve to this machine, and its page would then have the same origin.
+// requireLocalHost rejects requests whose Host header is not a local name. Another site
+// can let its name resolve to this machine, and its page would then have the same origin.
 func requireLocalHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocalName(r.Host) {

@@ -77,7 +77,8 @@ func TestCredentials(t *testing.T) {
 	})
 }
 
-// Whoever has no credentials learns yes or no, and nothing about databases.
+// /readyz answers requests without credentials with true or false, and without names or
+// errors of databases.
 func TestReadinessWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	for code, state := range map[int]web.Readiness{
@@ -111,7 +112,8 @@ func TestReadinessWithoutCredentials(t *testing.T) {
 	}
 }
 
-// The first wrong credentials are told at once and the rest together, whatever was tried.
+// The first wrong credentials are logged immediately and later ones as one line with
+// their number. The log contains no user name and no path.
 func TestWrongCredentialsAreLogged(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{User: "ann", Password: "word", Token: "t0ken"}, web.Readiness{Ready: true})
@@ -155,8 +157,8 @@ func TestRefusalNamesAcceptedCredentials(t *testing.T) {
 	require.Equal(t, []string{`Bearer realm="sexton"`}, s.get(t, "/metrics").header.Values("WWW-Authenticate"))
 }
 
-// A page elsewhere may have its name resolve to this machine: the browser then sends that
-// name.
+// A server on a loopback address rejects host names that are not local. Another site
+// could let its name resolve to this machine, and the browser then sends that name.
 func TestLoopbackRejectsOtherHostNames(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{Ready: true})
@@ -197,7 +199,7 @@ func TestOtherOriginsCannotChange(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Sec-Fetch-Site": "same-site"}), method)
 		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Origin": "https://evil.example.com"}),
 			method)
-		// What is refused here is the method, by whoever serves the path.
+		// The answer is 405 and not 403: the path does not support the method.
 		require.Equal(t, http.StatusMethodNotAllowed, ask(method, map[string]string{"Sec-Fetch-Site": "same-origin"}),
 			method)
 		require.Equal(t, http.StatusMethodNotAllowed, ask(method, nil), method)
@@ -247,8 +249,8 @@ func TestSlowHeadersTimeOut(t *testing.T) {
 	require.Equal(t, "2s 10s 16384", s.ask(t, http.MethodGet, "/", nil).body)
 }
 
-// Connections that send their headers slowly, and requests that take long, keep no health
-// check from its answer.
+// Health checks are answered while other clients send their headers slowly and other
+// requests take long.
 func TestHealthChecksUnderLoad(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -17,9 +17,10 @@ import (
 const RiverPath = "/river/"
 
 const (
-	// riverAPI is the path of their API.
+	// riverAPI is the path prefix of River's API.
 	riverAPI = RiverPath + "api/"
-	// maxChange limits the body of a request for a change, in bytes. River's contain ids.
+	// maxChange limits the body of a request that changes something, in bytes. River's
+	// requests contain job IDs.
 	maxChange = 64 << 10
 	// riverPolicy lets River's pages load only from this server. Its components set
 	// inline styles.
@@ -27,11 +28,11 @@ const (
 		"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// homeLink is a link from River's pages to the page.
+// homeLink is the link from River's pages back to the operator's page.
 const homeLink = `<a href="/" style="position:fixed;right:.75rem;bottom:.75rem;z-index:60;padding:.3rem .7rem;border-radius:.5rem;` +
 	`background:#2a6a4a;color:#fff;font:500 14px/1.4 system-ui,sans-serif;text-decoration:none">← Sexton</a>`
 
-// Change is a request to change something.
+// Change is a change that a visitor requests of River.
 type Change struct {
 	// Action is one word, such as retry. Target names the objects, such as "jobs 7, 8" or
 	// "queue users".
@@ -55,7 +56,8 @@ func (s *Server) riverHandler() http.Handler {
 		answer := &buffered{header: http.Header{}, code: http.StatusOK}
 		s.River.ServeHTTP(answer, r)
 		if !api {
-			// River's scripts fill another element, so that the link is kept.
+			// Append the link to the body. River's scripts only replace the content of
+			// another element.
 			answer.header.Del("Content-Length")
 			page := bytes.Replace(answer.body.Bytes(), []byte("</body>"), []byte(homeLink+"</body>"), 1)
 			answer.body = *bytes.NewBuffer(page)
@@ -64,8 +66,8 @@ func (s *Server) riverHandler() http.Handler {
 	})
 }
 
-// recordChange records a change and reports whether it may be made. If not, it has sent
-// the answer.
+// recordChange records a change and reports whether it may be made. If it returns false,
+// it has sent the error response.
 func (s *Server) recordChange(w http.ResponseWriter, r *http.Request) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxChange))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
@@ -73,7 +75,8 @@ func (s *Server) recordChange(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if err != nil {
-		return false // The client has closed the connection.
+		// An error means that the client has closed the connection.
+		return false
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if err := s.Record(r.Context(), VisitorOf(r.Context()), riverChange(r.URL.Path, body)); err != nil {
@@ -105,7 +108,7 @@ func riverChange(path string, body []byte) Change {
 	return Change{Action: "change", Target: path}
 }
 
-// buffered is an answer that is changed before it is sent.
+// buffered holds a response that is changed before it is sent.
 type buffered struct {
 	header http.Header
 	code   int
@@ -121,12 +124,13 @@ func (h *buffered) WriteHeader(code int) { h.code = code }
 // Write implements http.ResponseWriter.
 func (h *buffered) Write(p []byte) (int, error) { return h.body.Write(p) }
 
-// send sends the answer without arguments of jobs. An answer that is not JSON, such as
-// River's errors, is sent unchanged.
+// send sends the response without the arguments of jobs. A response that is not JSON,
+// such as an error of River, is sent unchanged.
 func (h *buffered) send(w http.ResponseWriter) {
 	body := h.body.Bytes()
 	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber() // A float cannot represent all ids.
+	// A float64 cannot represent all job IDs.
+	decoder.UseNumber()
 	var document any
 	if err := decoder.Decode(&document); err == nil {
 		if cleaned, err := json.Marshal(withoutArgs(document)); err == nil {
@@ -140,7 +144,7 @@ func (h *buffered) send(w http.ResponseWriter) {
 	_, _ = w.Write(body)
 }
 
-// withoutArgs replaces all values with the key args in a document.
+// withoutArgs replaces all values with the key args in a JSON document.
 func withoutArgs(document any) any {
 	switch at := document.(type) {
 	case []any:

@@ -15,7 +15,7 @@ import (
 	"sexton/internal/web"
 )
 
-// recorder notes what a server hands on, in place of River and the database.
+// recorder stands for River and the audit table: it records requests and changes.
 type recorder struct {
 	mu       sync.Mutex
 	recorded []string
@@ -158,7 +158,8 @@ func TestRiverNeedsCredentials(t *testing.T) {
 		} {
 			refused := s.ask(t, http.MethodPost, path, func(r *http.Request) {
 				post("", headers...)(r)
-				r.SetBasicAuth("ann", "pw") // The browser would send what it remembers.
+				// A browser also sends saved credentials with requests from other sites.
+				r.SetBasicAuth("ann", "pw")
 			})
 			require.Equal(t, http.StatusForbidden, refused.code, "%s with %q", path, headers)
 		}

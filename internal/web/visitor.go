@@ -6,10 +6,10 @@ import (
 	"net/http"
 )
 
-// Actors without a user.
+// The actors of requests without a user name.
 const (
-	anybody = "page"  // No login is required.
-	bearer  = "token" // A client with the bearer token.
+	anybody = "page"
+	bearer  = "token"
 )
 
 // Visitor is the sender of a request.
@@ -17,7 +17,7 @@ type Visitor struct {
 	// Actor is the user that logged in, "token" for a bearer token, or "page" if no login
 	// is required.
 	Actor string
-	// Remote is the client's address without port, or the proxy's.
+	// Remote is the address of the client, or of its proxy, without the port.
 	Remote string
 }
 

@@ -15,37 +15,39 @@ import (
 )
 
 const (
-	// retryEvery is the time between attempts to listen on a port that is taken: the
-	// process that has it may end.
+	// retryEvery is the time between attempts to listen on a port that another process
+	// uses.
 	retryEvery = 5 * time.Second
-	// refusedEvery is the minimum time between log lines about refused credentials, of
-	// which a guesser could cause many per second.
+	// refusedEvery is the minimum time between log lines about refused credentials. An
+	// attacker who guesses passwords could otherwise cause many lines per second.
 	refusedEvery = time.Minute
-	// stopGrace is the time that running requests have to end at a shutdown.
+	// stopGrace is the time that running requests have to finish at a shutdown.
 	stopGrace = time.Second
 
 	readHeaderTimeout = 2 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 30 * time.Second
-	idleTimeout       = 2 * time.Minute // Beyond usual scrape intervals, so that these keep their connection.
-	maxHeaderBytes    = 16 << 10
+	// Longer than usual scrape intervals, so that Prometheus keeps its connection.
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
 )
 
 // Server is the HTTP server of one process.
 type Server struct {
-	// Settings are checked by config: an address beyond loopback comes with credentials.
+	// Settings were checked by package config: an address that other machines can reach
+	// needs credentials.
 	Settings config.HTTP
 	// Metrics serves /metrics.
 	Metrics http.Handler
-	// Ready answers /readyz. It is called at most once a second, and its context ends
-	// after two.
+	// Ready returns the answer of /readyz. It is called at most once a second, with a
+	// context that ends after two seconds.
 	Ready func(ctx context.Context) Readiness
 	// River serves the paths below RiverPath, and Page all other paths. If one is nil,
 	// its paths are not served.
 	Page  http.Handler
 	River http.Handler
-	// Record is called with each change that a visitor requests of River, before it is
-	// made. An error refuses the change.
+	// Record is called for each change that a visitor requests of River, before the
+	// change is made. If it returns an error, the change is refused.
 	Record func(ctx context.Context, by Visitor, change Change) error
 	// Listener, if set, replaces Settings.Listen. Run closes it.
 	Listener net.Listener
@@ -88,8 +90,8 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// listen waits until the configured address is free, and returns a listener, or nil after
-// ctx has ended.
+// listen waits until the configured address is free, and returns a listener. It returns
+// nil if ctx ends first.
 func (s *Server) listen(ctx context.Context) net.Listener {
 	var config net.ListenConfig
 	for logged := false; ; logged = true {
@@ -126,7 +128,7 @@ func (s *Server) permit(address net.Addr) error {
 	return nil
 }
 
-// stop shuts the server down. It waits for running requests up to stopGrace.
+// stop shuts the server down. It waits for running requests for at most stopGrace.
 func stop(ctx context.Context, server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()

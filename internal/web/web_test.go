@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lines hands on log lines as they are written.
+// lines is a writer that passes each log line to waiting tests.
 type lines struct {
 	mu   sync.Mutex
 	all  []map[string]any
@@ -51,7 +51,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// wait waits for a line with this message.
+// wait waits for a log line with this message and returns its attributes.
 func (l *lines) wait(t *testing.T, message string) map[string]any {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -73,14 +73,14 @@ func (l *lines) wait(t *testing.T, message string) map[string]any {
 	}
 }
 
-// site is a server that runs.
+// site is a running server with its address and log.
 type site struct {
 	address string
 	log     *lines
 	stop    func()
 }
 
-// start starts a server and returns before it listens.
+// start starts a server and returns before the server listens.
 func start(t *testing.T, settings config.HTTP, ready web.Readiness) site {
 	return startWith(t, settings, ready, func(*web.Server) {})
 }
@@ -105,7 +105,7 @@ func startWith(t *testing.T, settings config.HTTP, ready web.Readiness, change f
 	return s
 }
 
-// serve starts a server on a port of its own.
+// serve starts a server on a free port.
 func serve(t *testing.T, settings config.HTTP, ready web.Readiness) site {
 	return serveWith(t, settings, ready, func(*web.Server) {})
 }
@@ -121,7 +121,7 @@ func serveWith(t *testing.T, settings config.HTTP, ready web.Readiness, change f
 	return s
 }
 
-// answer is what a request got.
+// answer is the response to a request.
 type answer struct {
 	code   int
 	header http.Header
@@ -134,7 +134,7 @@ func (s site) ask(t *testing.T, method, path string, change func(*http.Request))
 	if change != nil {
 		change(request)
 	}
-	// A connection of its own, which does not hold up the server's end.
+	// Without keep-alive, no idle connection delays the server's shutdown.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	response, err := client.Do(request)
 	require.NoError(t, err)
@@ -216,8 +216,8 @@ func TestStopWhileThePortIsTaken(t *testing.T) {
 	require.Less(t, time.Since(began), 4*time.Second, "it does not wait for the next try")
 }
 
-// An idle connection is no reason to wait, and one that asks slowly is not waited for
-// without end.
+// A shutdown does not wait for idle connections, and waits a limited time for slow
+// requests.
 func TestStopWithOpenConnections(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{})
@@ -232,7 +232,7 @@ func TestStopWithOpenConnections(t *testing.T) {
 	require.Less(t, time.Since(began), 3*time.Second)
 }
 
-// The configuration is checked before, but a host name may lead anywhere.
+// The resolved address is checked, because the configuration may contain a host name.
 func TestPublicAddressNeedsCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t, config.HTTP{Listen: "0.0.0.0:0"}, web.Readiness{})

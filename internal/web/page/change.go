@@ -58,8 +58,8 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 	}
 }
 
-// reason returns the given reason without characters that would break a line of a log or
-// a table.
+// reason returns the reason that a form contains, without characters that would break a
+// line of a log or a table.
 func reason(r *http.Request) (string, error) {
 	text := strings.Join(strings.Fields(r.PostForm.Get("reason")), " ")
 	if utf8.RuneCountInString(text) > maxReason {

@@ -1,14 +1,14 @@
-// Package page is the operator's page: what waits and why, what runs and how fast, what
-// failed, and the buttons for it. Its entry point is New.
+// Package page serves the operator's page: pending work and its obstacles, running jobs
+// and their speed, failures, and buttons for changes. Its entry point is New.
 //
 //	Source (package operator) ─► Overview ─► view ─► templates ─► HTML, and two fragments every two seconds
 //	         ▲                                                               │
 //	         └──────────────── SetPaused, Retry ◄─── buttons ◄───────────────┘
 //
-// It is rendered on the server and reads without JavaScript. With it, the fragments are
-// exchanged and the backlog is drawn over time.
+// The server renders the page, so it works without JavaScript. With JavaScript, htmx
+// replaces the fragments and uPlot draws the backlog over time.
 //
-// Its one invariant: nothing is loaded from other hosts, and nothing stands inline; the
-// content security policy allows neither. However many visitors look at it, the source is
-// read once in two seconds.
+// The invariant: the page loads nothing from other hosts and has no inline scripts or
+// styles. The Content-Security-Policy forbids both. The source is read at most once in
+// two seconds, however many browsers show the page.
 package page

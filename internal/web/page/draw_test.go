@@ -53,12 +53,12 @@ func TestChart(t *testing.T) {
 	}
 	encoded, err := json.Marshal(newChart(stretches()[0], series, tables, now))
 	require.NoError(t, err)
-	// The time after 999,030 has no values: nobody sampled for more than three bins.
+	// The chart has a gap after 999,030, because more than three bins have no sample.
 	require.JSONEq(t, `{"span": 3600, "now": 1000000, "at": [999000, 999030, 999031, 999900, 999901, 1000000], "series": [
 		{"label": "a in main", "pending": [5, 6, null, null, null, 9], "oldest": [0, 1.5, null, null, null, 2], "rate": [1.5, 0, null, null, null, null]},
 		{"label": "a in ci", "pending": [null, 7, null, 8, null, null], "oldest": [null, 0, null, 0, null, null], "rate": [null, 0, null, 0, null, null]},
 		{"label": "b in main", "pending": [null, null, null, null, null, 1], "oldest": [null, null, null, null, null, 0], "rate": [null, null, null, null, null, null]}]}`, string(encoded))
-	require.Len(t, series[0].Points, 2, "what is shared stays as it is")
+	require.Len(t, series[0].Points, 2, "the shared series are unchanged")
 
 	empty, err := json.Marshal(newChart(stretches()[1], nil, nil, now))
 	require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 // prints more.
 const maxRows = 50
 
-// focus is the part of the page that an address selects. The zero value is the whole
-// page.
+// focus is the part of the page that the request's path selects. The zero value is the
+// whole page.
 type focus struct {
 	// Kind is one kind of job: /jobs/KIND.
 	Kind string
@@ -51,7 +51,8 @@ func focusOf(r *http.Request) focus {
 		if id, err := strconv.ParseInt(parts[1], 10, 64); err == nil && id > 0 {
 			return focus{Deletion: id}
 		}
-		return focus{Deletion: -1} // There is none of such a number.
+		// No deletion has this ID, so the page is "not found".
+		return focus{Deletion: -1}
 	}
 	return focus{}
 }
@@ -66,10 +67,10 @@ type list struct {
 	More bool
 }
 
-// Cut reports whether the list lacks rows.
+// Cut reports whether failures were left out of the list.
 func (l list) Cut() bool { return l.Total > len(l.Rows) }
 
-// narrow removes everything that the address does not select.
+// narrow removes all parts of the view that the focus does not select.
 func (v *view) narrow(at focus) {
 	v.Focus = at
 	if at.Kind != "" {
@@ -115,5 +116,5 @@ func nextTry(now time.Time, f components.Failure) attempt {
 	return attempt{At: momentAt(now, f.Next)}
 }
 
-// Failed returns the number of failures that do not only wait for a lock.
+// Failed returns the number of failures without the rows that only wait for a lock.
 func (l list) Failed() int64 { return int64(l.Total) - l.Locked }

@@ -19,7 +19,7 @@ import (
 	"sexton/internal/undo"
 )
 
-// Each job and row has an address, as have the rows of one reason.
+// Jobs, failed rows, and the rows with one reason each have a path of their own.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	o := busy()
@@ -66,7 +66,7 @@ func TestAddresses(t *testing.T) {
 	}
 	require.Contains(t, text(get(t, p, "/failures").Body.String()),
 		"These are the first 50. sexton failures list --limit N prints more.")
-	// A fragment is that of the page that asks for it.
+	// A fragment has the focus of the page that requests it.
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/live", nil)
 	request.Header.Set("Hx-Current-Url", "http://localhost/failures?reason="+key[1])
 	answer := httptest.NewRecorder()
@@ -81,8 +81,8 @@ func TestAddresses(t *testing.T) {
 	require.Equal(t, []string{"run clean by ", "cancel 44 for 10", "retry //" + key[1] + " by "}, s.done)
 }
 
-// A deletion that is kept stands in the list, has an address and a button behind a
-// question, and says what came of that.
+// The page lists a kept deletion, has a page for it with a button that needs a
+// confirmation, and shows the result of the restore.
 func TestKeptDeletions(t *testing.T) {
 	t.Parallel()
 	o := busy()

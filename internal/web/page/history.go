@@ -14,7 +14,7 @@ import (
 	"sexton/internal/web"
 )
 
-// stretch is a span of time that the chart can show. A sample is taken every 15 s, so
+// stretch is a time span that the chart can show. Workers take a sample every 15 s, so
 // each bin has at least two. A chart has about 300 bins.
 type stretch struct {
 	Name, Title string
@@ -55,7 +55,7 @@ func newHistory(source Source) histories {
 // chart is the JSON document with the data of the chart. It has one column of times and,
 // per series, columns of the same length, with null if a series has no value.
 type chart struct {
-	// Span is in seconds; times are in seconds of the epoch.
+	// Span is in seconds. Times are in Unix seconds.
 	Span   int64         `json:"span"`
 	Now    int64         `json:"now"`
 	At     []int64       `json:"at"`
@@ -155,7 +155,9 @@ func (p *Page) serveHistory(w http.ResponseWriter, r *http.Request) {
 	}
 	var tables []components.Backlog
 	if present := p.overview.Get(r.Context()); present.err == nil {
-		tables = present.value.DeletionTables // What was read before an outage is not the present.
+		// After an error, value is the last reading from before the outage. Do not draw
+		// it as the present.
+		tables = present.value.DeletionTables
 	}
 	document, err := json.Marshal(newChart(s, kept.value, tables, time.Now()))
 	if err != nil {

@@ -28,7 +28,8 @@ import (
 	"sexton/internal/web/page"
 )
 
-// source is a state that tests set, and notes what it is asked for.
+// source is a page.Source that returns the state that a test has set, and records the
+// requested changes.
 type source struct {
 	mu       sync.Mutex
 	overview operator.Overview
@@ -130,14 +131,14 @@ func post(t *testing.T, p http.Handler, path string, form url.Values, fragments 
 
 const tombs = "loose_foreign_keys_deleted_records"
 
-// jobIn is a kind in one of its databases.
+// jobIn returns the state of a kind in one of its databases.
 func jobIn(kind, summary, schedule, table, database string, databases ...string) operator.JobState {
 	state := operator.JobState{Kind: kind, Schedule: schedule, Database: database}
 	state.Job.Summary, state.Job.DeletionTable, state.Job.Databases = summary, table, databases
 	return state
 }
 
-// busy is a state with something in every place.
+// busy returns an overview in which every part of the page has content.
 func busy() operator.Overview {
 	now := time.Now()
 	works := jobIn("clean", "cleans up", "* * * * *", tombs, "main", "main", "ci")
@@ -193,7 +194,7 @@ func busy() operator.Overview {
 	}
 }
 
-// text is the page as somebody reads it who sees no tags.
+// text returns the text of a page without its tags.
 func text(html string) string {
 	return htmltext.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(html,
 		" ")), " "))
@@ -223,7 +224,8 @@ func TestPageWithoutScripts(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
-// The policy would make a browser drop what it forbids; this finds it without one.
+// The page has no inline scripts or styles, and no address on another host. A browser
+// would silently drop what the Content-Security-Policy forbids.
 func TestNothingIsInlineOrExternal(t *testing.T) {
 	t.Parallel()
 	p, _ := newPage(t, &source{overview: busy()}, false)
@@ -301,7 +303,8 @@ func TestOutageKeepsTheLastReading(t *testing.T) {
 	require.Regexp(t, "Last read (just now|[0-9]+ s ago)", shown)
 }
 
-// An outage takes neither the lines that were drawn nor draws on with what is old.
+// During an outage, the chart keeps its old values and shows no stale value as the
+// present.
 func TestOutageKeepsTheHistory(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-10 * time.Minute).Unix()
@@ -322,7 +325,7 @@ func TestOutageKeepsTheHistory(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, get(t, p, "/history?span=1h").Code, "nothing is known yet")
 }
 
-// Errors, keys and targets come from elsewhere and may be of any length.
+// Errors, keys and targets of any length are truncated.
 func TestLongTextsAreTruncated(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", 5_000)
@@ -384,7 +387,7 @@ func TestButtons(t *testing.T) {
 	require.Contains(t, log.String(), "secret detail")
 }
 
-// A pass without rows says what it did all the same.
+// A run without counted rows is listed with its other statistics.
 func TestRunWithoutRowsShowsStatistics(t *testing.T) {
 	t.Parallel()
 	o := busy()
@@ -393,7 +396,7 @@ func TestRunWithoutRowsShowsStatistics(t *testing.T) {
 	require.Contains(t, text(get(t, p, "/").Body.String()), "bytes 51,200, diff id 1700, files 3, key mr-7/diff-17")
 }
 
-// A pass that waits has no time left, and no bar that is nearly full.
+// A run that waits has no estimate of the remaining time and no progress bar.
 func TestWaitingRunHasNoEstimate(t *testing.T) {
 	t.Parallel()
 	o := busy()

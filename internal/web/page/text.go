@@ -14,7 +14,7 @@ import (
 // plural returns the unit in the singular or plural form for n.
 func plural(n int64, unit string) string { return verb(n, unit, unit+"s") }
 
-// span formats a duration for people, in at most two units.
+// span formats a duration with at most two units, such as "2 h 5 min".
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch d = d.Abs(); {
@@ -86,12 +86,12 @@ func sentence(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// briefLength is the maximum length of shown texts of other programs, in characters. An
-// error can contain a whole statement, and a change a thousand ids. The page is fetched
-// every two seconds.
+// briefLength is the maximum length of texts from other programs, in characters. An error
+// can contain a whole statement, and a change can name a thousand IDs. The browser
+// fetches the page every two seconds.
 const briefLength = 280
 
-// brief truncates a text to briefLength.
+// brief truncates a text to briefLength characters.
 func brief(text string) string {
 	if utf8.RuneCountInString(text) <= briefLength {
 		return text

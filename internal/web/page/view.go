@@ -81,7 +81,7 @@ type tableView struct {
 
 	State state
 	Spark string
-	// Why has the reasons for which most of the table's rows failed.
+	// Why has the most frequent reasons for failures of the table's rows.
 	Why []operator.Reason
 }
 
@@ -107,7 +107,7 @@ type jobIn struct {
 // Ended returns the end of the last run, or its beginning if it is running.
 func (j jobIn) Ended() *time.Time { return cmp.Or(j.LastEnded, j.LastRun) }
 
-// newView reads everything and prepares it for the templates.
+// newView reads all data and prepares it for the templates.
 func (p *Page) newView(ctx context.Context, at focus) *view {
 	read := p.overview.Get(ctx)
 	v := &view{
@@ -151,7 +151,9 @@ func (v *view) tableState(t components.Backlog) state {
 	case t.Pending == 0:
 		return idle
 	case t.AllDeferred():
-		return idle // It goes on by itself; what failed stands among the failures.
+		// Deferred rows are retried without an operator, and failed rows are in the list
+		// of failures.
+		return idle
 	}
 	for _, job := range v.Jobs {
 		for _, in := range job.In {
@@ -219,13 +221,15 @@ func (v *view) headline() headline {
 		}
 	}
 	backlog := render.Capped(pending, more) + " " + verb(pending, "row waits", "rows wait")
-	if oldest > 0 { // Deferred rows, and rows without a time, have no age.
+	// oldest is 0 if all rows are deferred or have no time.
+	if oldest > 0 {
 		backlog += ", the oldest for " + whole(oldest)
 	}
 	backlog += "."
 	failing, moreFail := int64(0), false
 	for _, reason := range v.Reasons {
-		if !reason.Locked && reason.Source != "placeholders" { // Those are kept by design.
+		// Placeholders that the application keeps are not failures.
+		if !reason.Locked && reason.Source != "placeholders" {
 			failing += int64(len(reason.Failures))
 			moreFail = moreFail || reason.More
 		}
@@ -251,7 +255,7 @@ func (v *view) headline() headline {
 			return headline{State: waiting, Title: "Rows failed", Text: backlog}
 		}
 		return headline{State: idle, Title: "Nothing is due", Text: backlog + " All rows are deferred."}
-	case runs > 0 || pending > 0: // It works, or is about to.
+	case runs > 0 || pending > 0:
 		return headline{State: working, Title: "Working", Text: backlog}
 	default:
 		return headline{
