@@ -98,7 +98,7 @@ func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients [
 		Clients: clients, SilenceSeconds: h.silence().Seconds(), Self: h.ClientID, Own: own,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("give back jobs: %w", err)
+		return nil, fmt.Errorf("return jobs to the queue: %w", err)
 	}
 	queues := []string{}
 	for _, j := range jobs {

@@ -52,7 +52,8 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 			d.Items += items
 		}
 		var counts map[string]int64
-		// Current counts are included in the others. Kept and due rows were not changed.
+		// Skip the counts that are not changes of this run: "kept" and "due" rows were
+		// not changed, and other counts include the rows of "current".
 		if key == "current" || key == "kept" || key == "due" || key == jobrun.LatencyKey ||
 			json.Unmarshal(value, &counts) != nil {
 			continue
@@ -93,8 +94,8 @@ func Ending(outcome *string, stats json.RawMessage) string {
 	return *outcome
 }
 
-// omitted matches the figures that describe the run itself and those that are reported
-// elsewhere.
+// omitted matches the names of statistics that describe the run itself, and of statistics
+// that the digest reports elsewhere.
 var omitted = regexp.MustCompile("^(batches|total|connection|pace|holder|waiting_.*|.*_percent|.*_seconds|.*_per_second|.*_count|(.*_)?processed)$")
 
 // figures returns the numbers that are not 0 and the short texts of statistics, with
@@ -145,7 +146,8 @@ func PaceOf(run Pass, left components.Backlog, unit string, now time.Time) Pace 
 	if left.Capped || parseRunStats(run.Stats).WaitingFor != "" {
 		return out
 	}
-	pending := max(0, left.Pending-left.Deferred) // A pass does not process deferred rows.
+	// The run does not process deferred rows.
+	pending := max(0, left.Pending-left.Deferred)
 	out.Total = out.Digest.Items + pending
 	if out.Digest.Items > 0 {
 		out.Left = time.Duration(float64(ran) / float64(out.Digest.Items) * float64(pending))

@@ -39,8 +39,8 @@ func TestPace(t *testing.T) {
 	require.Equal(t, 40*time.Second, got.Left)
 	got = operator.PaceOf(operator.Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats},
 		components.Backlog{Pending: 10_000, Capped: true}, "", now)
-	require.Zero(t, got.Left, "a count that was cut off has no end")
+	require.Zero(t, got.Left, "no estimate if the backlog was not counted completely")
 	require.Zero(t, got.Total)
 	require.Zero(t, operator.PaceOf(operator.Pass{StartedAt: now, Stats: stats}, components.Backlog{Pending: 1}, "",
-		now).RowsPerSecond, "it has only begun")
+		now).RowsPerSecond, "no estimate at the start of a run")
 }

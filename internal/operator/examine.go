@@ -26,8 +26,8 @@ type Examination struct {
 	Unreachable error
 }
 
-// Examine makes all checks. Privileges are checked for role or, if it is empty, for the
-// role of the worker. The caller must close the result.
+// Examine runs all checks. It checks the privileges of role or, if role is empty, of the
+// worker's role. The caller must close the result.
 func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	x := &Examination{Report: doctor.NewReport()}
 	x.Roles = x.Report.Roles
@@ -46,7 +46,9 @@ func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 		x.Report.RunIf(ctx, db.Pool != nil, "role", settings.Name,
 			func(ctx context.Context) (found []doctor.Finding, err error) {
 				x.Roles[db.Name], found, err = doctor.FindRole(ctx, db, role)
-				if len(found) > 0 { // Every check of rights would only say again that there is no such role.
+				// Skip the database, because each check of privileges would report again
+				// that the role does not exist.
+				if len(found) > 0 {
 					delete(x.Roles, db.Name)
 					x.Databases = slices.DeleteFunc(x.Databases,
 						func(other database.Database) bool { return other.Name == db.Name })
@@ -68,7 +70,7 @@ func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	return x
 }
 
-// checks calls do for each check of a phase, of the components that work in a database.
+// checks calls do for each check of a phase, for the components that work in a database.
 func (x *Examination) checks(name string, phase components.Phase, do func(*components.Component, components.Check)) {
 	for _, one := range components.Enabled(x.Config) {
 		if !one.In(x.Config, name) {
@@ -154,8 +156,8 @@ func connectionFindings(err error) []doctor.Finding {
 	return doctor.One(problem.Error, "", err.Error(), "check the connection string")
 }
 
-// examineDatabase makes the checks of a database. All are skipped if it has no pool
-// because it cannot be reached.
+// examineDatabase runs the checks of a database. It counts them as skipped if the
+// database has no pool because it cannot be reached.
 func (x *Examination) examineDatabase(ctx context.Context, db database.Database, schema migrate.Database) {
 	x.DB = db
 	x.Installed = x.runCheck(ctx, db.Pool != nil, "schema",
@@ -184,8 +186,8 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 	}
 }
 
-// work runs the checks of pending work. If everywhere is true, it runs those of
-// components that work in every database, and otherwise those of all other components.
+// work runs the checks of pending work. If everywhere is true, it runs the checks of
+// components that work in every database, and otherwise those of the other components.
 func (x *Examination) work(ctx context.Context, everywhere bool) {
 	x.checks(x.DB.Name, components.Work, func(one *components.Component, check components.Check) {
 		if one.Everywhere == everywhere {
@@ -194,7 +196,7 @@ func (x *Examination) work(ctx context.Context, everywhere bool) {
 	})
 }
 
-// examineJobs makes the checks that only the jobs database has.
+// examineJobs runs the checks that only apply to the jobs database.
 func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 	doctor.ExamineWorkers(ctx, x.Report, doctor.Workers{Target: target, Silence: x.Config.Jobs.Silence})
 	x.work(ctx, false)
@@ -203,7 +205,8 @@ func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 	x.runCheck(ctx, x.Installed, "cron", x.missingTicks)
 }
 
-// target returns what the checks of package doctor need.
+// target returns the database, role and configuration that the checks of package doctor
+// take.
 func (x *Examination) target(schema migrate.Database) doctor.Target {
 	t := doctor.Target{
 		Database: x.DB, Installed: x.Installed, Schema: schema,
@@ -222,7 +225,7 @@ func (x *Examination) target(schema migrate.Database) doctor.Target {
 	return t
 }
 
-// schemaFindings turns the errors of migrate.Check into findings.
+// schemaFindings converts the errors of migrate.Check to findings.
 func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Finding, error) {
 	err := migrate.Check(ctx, schema)
 	if unfit, ok := errors.AsType[*migrate.SchemaError](err); ok {
@@ -263,12 +266,14 @@ func ownerFindings(ctx context.Context, schema migrate.Database) ([]doctor.Findi
 // worker has read.
 func (x *Examination) examineGenerations(ctx context.Context) {
 	db := x.DB
-	// Without loose foreign keys, only the jobs database has definitions and lists.
+	// If loose foreign keys are disabled, only the jobs database has definitions and
+	// lists.
 	here := x.Config.Has(migrate.LooseForeignKeys) || db.Name == x.Config.Jobs.Database
 	if !here || len(riverjobs.Generations(x.Config, x.Definitions)) == 0 {
 		return
 	}
-	// Definitions that were only partly read would appear as another generation.
+	// If a definition file cannot be read, skip the comparison: the remaining definitions
+	// would look like another generation.
 	x.runCheck(ctx, x.Installed && x.Whole, "generations", func(ctx context.Context) ([]doctor.Finding, error) {
 		differs, err := installation.GenerationFindings(ctx, db, riverjobs.Generations(x.Config, x.Definitions))
 		var found []doctor.Finding

@@ -45,7 +45,7 @@ func sources(all *installation.Connections) []*components.Failures {
 	return append(found, &components.Failures{Name: "jobs", List: listJobs, Retry: retryJobs})
 }
 
-// SourceNames returns the names of all sources.
+// SourceNames returns the names of all sources of failures.
 func SourceNames(c *config.Config) []string {
 	return render.Each(sources(&installation.Connections{Config: c}),
 		func(source *components.Failures) string { return source.Name })
@@ -69,8 +69,8 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 	return found, first
 }
 
-// RetryFailures makes failed rows due now and returns a summary. It writes an audit
-// record.
+// RetryFailures makes failed rows due immediately and returns a summary. It writes an
+// audit record.
 func RetryFailures(ctx context.Context, all *installation.Connections, what components.Retry,
 	by database.Change,
 ) (string, error) {
@@ -87,7 +87,8 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 	}
 	var summary string
 	var failed error
-	// A retry that cannot be recorded is not made. A refused retry is not recorded.
+	// Write the audit record in the same transaction as the retry. A refused retry writes
+	// none.
 	err = pgx.BeginFunc(ctx, all.Jobs().Pool, func(tx pgx.Tx) error {
 		if err := database.RecordChange(ctx, all.Jobs(), tx, by); err != nil {
 			return err
@@ -101,8 +102,8 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 	return summary, cmp.Or(failed, err)
 }
 
-// resolveRetry finds the source, the database and the ID of a retry. A single database
-// need not be named.
+// resolveRetry returns the source, the database and the ID of a retry. The database may
+// be omitted if there is only one.
 func resolveRetry(all *installation.Connections,
 	what *components.Retry,
 ) (source *components.Failures, db database.Database, id dml.ID, err error) {
@@ -137,8 +138,8 @@ func usageErrorf(format string, args ...any) error {
 	return &components.RefusedError{Reason: fmt.Sprintf(format, args...), Wrong: true}
 }
 
-// riverWindow is the number of failed jobs that are read. Failures of jobs with equal
-// arguments are one line, so more are read than shown.
+// riverWindow is the number of failed jobs that are read. It is larger than the number of
+// lines, because jobs with equal arguments share one line.
 const riverWindow = 200
 
 // listJobs lists the jobs of River that failed: those that wait for another attempt, and
@@ -259,7 +260,8 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 			return "", err
 		}
 		ids = render.Each(failures, func(failure components.Failure) int64 {
-			listed, _ := strconv.ParseInt(failure.ID, 10, 64) // It was written from a number.
+			// The ID was formatted from an int64, so parsing cannot fail.
+			listed, _ := strconv.ParseInt(failure.ID, 10, 64)
 			return listed
 		})
 	}

@@ -24,8 +24,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// failingSite is the reference application with failures in every deletion table except
-// the tombstones.
+// failingSite returns the reference application with failed rows in every deletion table
+// except the tombstones.
 func failingSite(t *testing.T) (*dbtest.DB, *installation.Connections) {
 	db := dbtest.Reference(t)
 	c := &config.Config{}
@@ -99,15 +99,15 @@ func TestFailedRowsAreListedWithReasons(t *testing.T) {
 		"groups | 3 | group 3 (g3) | nothing can be decided",
 		"diffs | 1 | diff 1 | it broke", "diffs | 2 | diff 2 | thrice", "diffs | 3 | diff 3 | skipped: files missing",
 		"jobs | 3 | job 3, group_destroy | no connection",
-	}, shown, "a job stands for itself only where no row tells of it")
+	}, shown, "jobs whose rows are listed are omitted")
 
 	failures, more := pgtest.Must2(sourceOf(t, all, "groups").List(t.Context(), all, 2))(t)
 	require.True(t, more)
 	require.Len(t, failures, 2)
 }
 
-// Failures that differ only in keys and processes have one reason. Rows that wait for a
-// lock come last.
+// Failures that differ only in keys and process IDs share one reason. Rows that wait for
+// a lock are listed last.
 func TestReasonsOfFailures(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -149,7 +149,7 @@ func TestRetryRowsOfOneReason(t *testing.T) {
 		(7, now() + interval '1 hour', 2, 'issues: 23514'), (8, now() + interval '1 hour', 2, 'notes: 23503')`)
 	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	reasons := pgtest.Must(ReadFailures(t.Context(), all, components.FailureWindow))(t).Reasons()
-	require.Equal(t, "users", reasons[0].Source, "two of one reason stand first")
+	require.Equal(t, "users", reasons[0].Source, "the reason with two rows is listed first")
 	said := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"},
 		components.Retry{Reason: reasons[0].Key}))(t)
 	require.Equal(t, "2 rows due now", said)
@@ -162,7 +162,8 @@ func TestRetryRowsOfOneReason(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// Run now ignores the schedule. A scheduled group is kept for a user who may remove it.
+// RunNow ignores the schedule. CancelGroup restores a scheduled group for a user who may
+// remove it.
 func TestRunNowAndCancelFromThePage(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
@@ -185,7 +186,7 @@ func TestRunNowAndCancelFromThePage(t *testing.T) {
 	require.Equal(t, [][]string{{"run"}, {"pause"}, {"cancel"}}, db.Rows("SELECT action FROM sexton.audit ORDER BY id"))
 }
 
-// The retry buttons make failed rows due.
+// The retry buttons make failed rows due immediately.
 func TestRetryFailedRows(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
@@ -203,15 +204,15 @@ func TestRetryFailedRows(t *testing.T) {
 	const due = `SELECT kind, coalesce(args ->> 'group_id', args ->> 'diff_id') FROM sexton.river_job
 		WHERE state = 'available' AND scheduled_at <= now() ORDER BY 1, 2`
 	require.Contains(t, retry("groups", "1"), "1 group to be tried now")
-	require.Equal(t, [][]string{{"group_destroy", "1"}}, db.Rows(due), "the job that waits")
+	require.Equal(t, [][]string{{"group_destroy", "1"}}, db.Rows(due), "the pending job")
 	require.Contains(t, retry("groups", "2"), "1 group to be tried now")
 	require.Equal(t, [][]string{{"group_destroy", "1"}, {"group_destroy", "2"}}, db.Rows(due),
-		"one more, as the last has ended")
+		"one more job, because the last one has ended")
 	require.Contains(t, retry("groups", "3"), "1 group to be tried now")
 	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT retry_at <= now() FROM sexton.group_deletion_failures"))
 	require.Contains(t, retry("groups", "4"), "group 4 has not failed")
 	require.Contains(t, retry("groups", ""), "3 groups to be tried now")
-	require.Len(t, db.Rows(due), 2, "the second time changes nothing")
+	require.Len(t, db.Rows(due), 2, "a second retry changes nothing")
 
 	require.Contains(t, retry("diffs", "3"), "1 diff to be tried now")
 	require.Contains(t, retry("diffs", "4"), "diff 4 is not in the database")
@@ -223,7 +224,7 @@ func TestRetryFailedRows(t *testing.T) {
 		{"migrate_external_diff", "2"},
 		{"migrate_external_diff", "3"},
 	}, db.Rows(due))
-	require.Len(t, db.Rows("SELECT FROM sexton.river_job WHERE args ->> 'diff_id' = '1'"), 1, "the job that waits")
+	require.Len(t, db.Rows("SELECT FROM sexton.river_job WHERE args ->> 'diff_id' = '1'"), 1, "the pending job")
 	require.Contains(t, retry("users", "9"), "1 user due now")
 	require.Contains(t, retry("placeholders", "11"), "placeholder user 11: due now")
 	require.Equal(t, [][]string{{"t", "0"}},
@@ -271,7 +272,7 @@ func TestKeptPlaceholdersAreListed(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
 }
 
-// sourceOf returns one source of failures.
+// sourceOf returns the failures of the source with this name.
 func sourceOf(t *testing.T, all *installation.Connections, name string) *components.Failures {
 	for _, source := range sources(all) {
 		if source.Name == name {
@@ -282,7 +283,8 @@ func sourceOf(t *testing.T, all *installation.Connections, name string) *compone
 	return nil
 }
 
-// A queue has one row per job state, ordered by name. Counting stops at the cap.
+// QueueStates returns one row per queue and job state, ordered by name, and stops
+// counting at the cap.
 func TestQueueStates(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -319,7 +321,7 @@ func TestQueueStates(t *testing.T) {
 	}
 }
 
-// explained explains queries instead of running them.
+// explained runs EXPLAIN of each query in place of the query, and stores the plans.
 type explained struct {
 	dbsqlc.DBTX
 
@@ -334,7 +336,8 @@ func (e explained) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	return rows, err
 }
 
-// The table of queues is rarely vacuumed and has few states.
+// QueueStates uses an index, although the jobs table was not vacuumed and has few
+// distinct states.
 func TestQueueStatesDoNotScan(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -359,7 +362,7 @@ func TestStalledJobsAreListed(t *testing.T) {
 	require.Empty(t, look())
 	db.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, attempted_by, attempted_at, scheduled_at)
 		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '{me}', now(), now())`, cleanUp)
-	require.Empty(t, look(), "it has just come")
+	require.Empty(t, look(), "the job is new")
 	db.Exec("UPDATE sexton.river_job SET scheduled_at = '2026-01-02T03:04:05Z'")
 	require.Equal(t, "a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z", look())
 	db.Exec("UPDATE sexton.river_job SET state = 'running', attempted_at = '2026-01-02T03:04:06Z'")
@@ -368,10 +371,10 @@ func TestStalledJobsAreListed(t *testing.T) {
 	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ($1, 'main', 'me')", cleanUp)
 	require.Equal(t, lost, look(), "the worker of the run is dead")
 	db.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ('me', 'host', 1, now(), now())")
-	require.Empty(t, look(), "it is worked on")
+	require.Empty(t, look(), "a worker is processing it")
 	const silent = "UPDATE sexton.clients SET seen_at = now() - interval '20 seconds'"
 	db.Exec(silent)
-	require.Equal(t, lost, look(), "its worker has died, and no other one is there to forget it")
+	require.Equal(t, lost, look(), "its worker is dead, and no other worker has removed it")
 	db.Exec("UPDATE sexton.clients SET seen_at = now()")
 
 	of = riverjobs.Job{Kind: riverjobs.GroupDestroy}
@@ -379,15 +382,15 @@ func TestStalledJobsAreListed(t *testing.T) {
 		INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
 		VALUES (8, '{"group_id": 1}', 'group_destroy', 'group_destroy', 'available', 1, '2026-01-02T03:04:05Z')`)
 	const unfetched = "a worker: none has fetched job 8, available since 2026-01-02T03:04:05Z"
-	require.Equal(t, unfetched, look(), "a job of an item, too")
+	require.Equal(t, unfetched, look(), "jobs of single items are reported, too")
 	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ('group_destroy', 'main', 'me')")
-	require.Empty(t, look(), "others are worked on")
+	require.Empty(t, look(), "a worker processes other jobs of the kind")
 	db.Exec(silent)
-	require.Equal(t, unfetched, look(), "by a worker that is silent")
+	require.Equal(t, unfetched, look(), "that worker has sent no heartbeat")
 	db.Exec("DELETE FROM sexton.clients")
 	require.Equal(t, unfetched, look(), "the worker of that run is dead")
 	db.Exec("UPDATE sexton.runs SET outcome = 'done', ended_at = now()")
-	require.Empty(t, look(), "one has ended just now")
+	require.Empty(t, look(), "a run has just ended")
 	db.Exec("UPDATE sexton.runs SET started_at = now() - interval '2 minutes', ended_at = now() - interval '1 minute'")
 	require.Equal(t, unfetched, look())
 }

@@ -29,11 +29,11 @@ type PlannedDatabase struct {
 	// Jobs are the other enabled jobs with rows in the database. It is absent if there are
 	// none.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
-	// Uncovered lists what `sexton undo` would not restore. It is absent if deletions are
-	// not kept.
+	// Uncovered lists what `sexton undo` would not restore. It is absent if undo is
+	// disabled.
 	Uncovered []PlannedLoss `json:"undo_uncovered,omitempty"`
-	// Unreachable is the connection error. The definitions of the database are then
-	// unknown, too.
+	// Unreachable is the connection error. If it is set, the definitions of the database
+	// are unknown.
 	Unreachable string `json:"unreachable,omitempty"`
 }
 
@@ -93,14 +93,14 @@ type PlannedJob struct {
 	// NextRun is the next tick of its schedule in UTC, or null for a kind whose jobs
 	// another kind inserts. Rows that a commit makes due are processed immediately.
 	NextRun *time.Time `json:"next_run"`
-	// WaitingFor is what the job waits for, or null.
+	// WaitingFor is the obstacle that the job waits for, or null.
 	WaitingFor *string `json:"waiting_for"`
-	// Error is why the work is unknown, for example a timeout.
+	// Error is the reason for which the work is unknown, for example a timeout.
 	Error string `json:"error,omitempty"`
 }
 
-// planJobs previews the kinds with rows in a database. An error of one kind, such as a
-// timeout or a missing privilege, does not affect the others.
+// planJobs previews the enabled kinds that have rows in a database. An error of one kind,
+// such as a timeout or a missing privilege, does not affect the other kinds.
 func planJobs(ctx context.Context, all *installation.Bound, db database.Database) ([]PlannedJob, error) {
 	var planned []PlannedJob
 	var states []JobState
@@ -138,7 +138,7 @@ func planJobs(ctx context.Context, all *installation.Bound, db database.Database
 	return planned, nil
 }
 
-// planJob reads in a READ ONLY transaction with short timeouts.
+// planJob previews one kind in a READ ONLY transaction with short timeouts.
 func planJob(ctx context.Context, all *installation.Bound, db database.Database,
 	kind string,
 ) (planned components.Planned, err error) {
@@ -155,7 +155,7 @@ func planJob(ctx context.Context, all *installation.Bound, db database.Database,
 	return planned, err
 }
 
-// Text describes the due work.
+// Text describes the due work in words.
 func (j PlannedJob) Text() string {
 	text := render.AtLeast(j.Capped) + render.Counted(j.Due, j.Unit)
 	if j.PerRun > 0 && j.Due > int64(j.PerRun) {
@@ -172,21 +172,21 @@ func (j PlannedJob) Text() string {
 type Foreseen struct {
 	GroupID *dml.ID `json:"group_id,omitempty"`
 	UserID  *dml.ID `json:"user_id,omitempty"`
-	// The keys are table.column for nullified rows of groups and of rows below a user,
-	// and for rows that loose foreign keys change.
+	// The keys of the maps are table.column for nullified rows of groups, for rows below
+	// a user, and for rows that loose foreign keys change.
 	*dml.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Remote is the number of definitions whose children are in other databases and not
-	// counted.
+	// Remote is the number of definitions whose children are in other databases, where
+	// they are not counted.
 	Remote int `json:"remote,omitempty"`
-	// AboutSeconds is the estimated duration at RowsPerSecond, which is the speed of the
-	// last runs if Measured is set.
+	// AboutSeconds is the estimated duration at RowsPerSecond. If Measured is true,
+	// RowsPerSecond is the speed of the last runs.
 	AboutSeconds  float64 `json:"about_seconds"`
 	RowsPerSecond float64 `json:"rows_per_second"`
 	Measured      bool    `json:"measured"`
 }
 
-// ForeseeGroup counts what the destruction of a group would change. by is the user who
-// requests it, or empty.
+// ForeseeGroup counts the rows that the deletion of a group would change. by is the user
+// who requests it, or empty.
 func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by string) (*Foreseen, error) {
 	db, ghosts := all.Jobs(), all.Config.Has(migrate.GhostUsers)
 	plan, problems, err := groupdelete.Resolve(ctx, db.Pool, db.Names, riverjobs.GroupsOf(all.Config), ghosts)
@@ -230,7 +230,7 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by s
 }
 
 // looseIn returns the definitions whose children are in a database, and the number of the
-// others.
+// other definitions.
 func looseIn(all *installation.Connections, db database.Database) (loose []dml.Loose, remote int, err error) {
 	defs, err := installation.LoadDefinitions(all.Config)
 	for _, d := range defs {
@@ -256,7 +256,7 @@ func looseIn(all *installation.Connections, db database.Database) (loose []dml.L
 	return loose, remote, err
 }
 
-// ForeseeUser counts what the deletion of a user would change. hard also deletes
+// ForeseeUser counts the rows that the deletion of a user would change. hard also deletes
 // contributions.
 func ForeseeUser(ctx context.Context, all *installation.Connections, id string, hard bool) (*Foreseen, error) {
 	db := all.Jobs()
@@ -283,11 +283,11 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, id string, 
 	return p, p.estimate(ctx, db, riverjobs.GhostUsers)
 }
 
-// assumedRate is the rows per second that is assumed before the first run: half the speed
-// of small hardware.
+// assumedRate is the assumed speed before the first run, in rows per second. It is half
+// of the speed on small hardware.
 const assumedRate = 2000
 
-// estimate sets the duration and the speed.
+// estimate sets the estimated duration and the assumed speed.
 func (p *Foreseen) estimate(ctx context.Context, db database.Database, kind string) error {
 	if err := db.Pool.QueryRow(ctx, db.Names.Render(sqlText("rate")), kind).Scan(&p.RowsPerSecond); err != nil {
 		return fmt.Errorf("read the speed of %s: %w", kind, err)

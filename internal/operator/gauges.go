@@ -23,20 +23,21 @@ import (
 // lastRunsCap limits the search for the last run that did not fail.
 const lastRunsCap = 10_000
 
-// Gauges reads the values of the metrics of a worker.
+// Gauges reads the values of a worker's metrics.
 type Gauges struct {
 	All *installation.Connections
-	// Noted has the parents of each database, if they are known.
+	// Noted has the parents of each database that the worker has bound, if they are
+	// known.
 	Noted         *riverjobs.Bindings
 	Subscriptions []*listen.Subscription
 	Log           *slog.Logger
-	// ReloadError returns why the last reload was refused, or "". It is nil if the worker
-	// does not reload.
+	// ReloadError returns the reason for which the last reload was refused, or "". It is
+	// nil if the worker does not reload its files.
 	ReloadError func() string
 }
 
-// source returns the databases without those marked as down: each reading finds out which
-// answer.
+// source returns all databases without their down marks, because each reading checks
+// again which databases answer.
 func (g *Gauges) source() components.Source {
 	return Noted(&installation.Connections{Config: g.All.Config, Databases: g.All.Databases}, g.Noted)
 }
@@ -44,8 +45,8 @@ func (g *Gauges) source() components.Source {
 // Read reads all databases in parallel. A database that does not answer has only the
 // sample sexton_up, and does not delay the others.
 func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
-	// The tables of the jobs database are read once, and only the samples that need them
-	// wait.
+	// Read the tables of the jobs database once. Only the samples that need them wait for
+	// this reading.
 	jobs := sync.OnceValues(func() (*counted, error) { return readCounted(ctx, g.All) })
 	readings := make([]reading, 1+len(g.All.Databases))
 	readings[0].addIf(metrics.ReloadFailed, g.ReloadError != nil && g.ReloadError() != "")
@@ -99,7 +100,7 @@ func (r *reading) readDetails(
 	ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error),
 ) error {
 	r.listeners(g.Subscriptions, db)
-	// A role that may not read pg_stat_replication never has these samples.
+	// A role without access to pg_stat_replication never has the samples of replicas.
 	if replicas, err := pace.ReadReplicas(ctx, db.Pool); err == nil {
 		for _, standby := range replicas {
 			r.add(metrics.ReplicaLag, standby.Lag.Seconds(), db.Name, standby.Name)
@@ -128,7 +129,7 @@ func (r *reading) readDetails(
 }
 
 // notifyQueueUsage returns the used share of the notification queue. It is the first
-// query to a database because it is cheap.
+// query to a database, because it is cheap and shows whether the database answers.
 func notifyQueueUsage(ctx context.Context, db database.Database) (usage float64, err error) {
 	err = db.Pool.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage)
 	return usage, problem.Doing(err, "read usage of the notification queue")
@@ -191,12 +192,13 @@ func (r *reading) job(state JobState, shared *counted) {
 	}
 }
 
-// runsKept is how long the history keeps runs.
+// runsKept is the time for which the history keeps runs.
 const runsKept = 7 * 24 * time.Hour
 
-// since returns when a job without a successful run could first have had one, in Unix
-// seconds, or 0 if it is unknown. It is the creation of its queue and not the start of
-// this worker: a worker that restarts every day would never report a missed daily run.
+// since returns the earliest time, in Unix seconds, at which a job without a successful
+// run could have succeeded, or 0 if it is unknown. The time is the creation of the job's
+// queue and not the start of this worker: a worker that restarts every day would never
+// report a missed daily run.
 func (s *counted) since(state JobState, now time.Time) float64 {
 	for _, queue := range s.queues {
 		if queue.Queue == state.Queue && queue.Since != nil {
@@ -206,9 +208,9 @@ func (s *counted) since(state JobState, now time.Time) float64 {
 	return 0
 }
 
-// successDue returns when the third tick of this database after the last success falls,
-// in Unix seconds. It counts ticks because the intervals of a schedule may differ. There
-// is none if success is 0 or the kind has no ticks.
+// successDue returns the time of the third tick of this database after the last success,
+// in Unix seconds. It counts ticks because the intervals of a schedule may differ. It
+// returns 0 if success is 0 or the kind has no ticks.
 func successDue(job riverjobs.Job, database string, success float64) (due float64, scheduled bool) {
 	if job.Inserted() {
 		return 0, false
@@ -228,7 +230,7 @@ func successDue(job riverjobs.Job, database string, success float64) (due float6
 	return float64(tick.Unix()), true
 }
 
-// counted has the data of the jobs database that only metrics show.
+// counted has the data of the jobs database that only metrics use.
 type counted struct {
 	*shared
 
@@ -243,7 +245,7 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 		return nil, err
 	}
 	c := counted{shared: known}
-	// Each kind has one queue, with its name.
+	// Each kind has one queue, which has the name of the kind.
 	if c.queues, err = all.Jobs().Queries().QueueStates(ctx, components.PendingCap, all.Kinds()); err != nil {
 		return nil, fmt.Errorf("read queues: %w", err)
 	}
@@ -251,7 +253,7 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 	return &c, err
 }
 
-// successes are the last runs that did not fail.
+// successes are the last runs that did not fail, per kind and database.
 type successes []dbsqlc.RunsLastSuccessRow
 
 func readSuccesses(ctx context.Context, all *installation.Connections) (successes, error) {
@@ -259,7 +261,8 @@ func readSuccesses(ctx context.Context, all *installation.Connections) (successe
 	return found, problem.Doing(err, "read last successes")
 }
 
-// last returns the end of the last such run in Unix seconds, or 0.
+// last returns the end of the last run of a kind that did not fail, in Unix seconds, or
+// 0.
 func (s successes) last(kind, name string) float64 {
 	for _, success := range s {
 		if success.Kind == kind && success.Database == name {

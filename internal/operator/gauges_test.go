@@ -29,17 +29,18 @@ import (
 
 const cleanUp = riverjobs.LooseForeignKeys
 
-// observedSite are the databases of a worker. The first is the jobs database.
+// observedSite has the databases of a worker. The first one is the jobs database.
 type observedSite struct {
 	all *installation.Connections
-	// noted has the parents of each database.
+	// noted has the bound parents of each database.
 	noted *riverjobs.Bindings
-	// servers are the databases that can be reached.
+	// servers are the reachable databases, by name.
 	servers map[string]*dbtest.DB
 }
 
-// observe returns a site. A name with an exclamation mark is an unreachable database, and
-// one with a question mark never answers.
+// observe returns a site with databases of these names. A name that begins with an
+// exclamation mark is an unreachable database, and a name with a question mark is a
+// database that never answers.
 func observe(t *testing.T, names ...string) observedSite {
 	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
@@ -71,7 +72,7 @@ func observe(t *testing.T, names ...string) observedSite {
 	return s
 }
 
-// unanswered is a database at an address without a server.
+// unanswered returns a database whose address has no Postgres server.
 func unanswered(t *testing.T, address string) database.Database {
 	settings := pgtest.Must(pgxpool.ParseConfig("postgres://nobody@" + address + "/none?sslmode=disable"))(t)
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
@@ -79,21 +80,21 @@ func unanswered(t *testing.T, address string) database.Database {
 	return database.Database{Pool: pool, Direct: settings.ConnConfig, Names: dbtest.Names()}
 }
 
-// unused is an address at which no server listens.
+// unused returns an address at which no server listens.
 func unused(t *testing.T) string {
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, listener.Close())
 	return listener.Addr().String()
 }
 
-// silent is an address that accepts connections and never answers.
+// silent returns an address that accepts connections and never answers.
 func silent(t *testing.T) string {
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { listener.Close() })
 	return listener.Addr().String()
 }
 
-// read returns all gauges, with keys such as `metric label label`.
+// read returns the values of all gauges. The keys have the form `metric label label`.
 func (s observedSite) read(t *testing.T, subscriptions ...*listen.Subscription) map[string]float64 {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -109,8 +110,8 @@ func (s observedSite) read(t *testing.T, subscriptions ...*listen.Subscription) 
 	return values
 }
 
-// of returns the gauges of one database.
-func of(values map[string]float64, name string) map[string]float64 {
+// gaugesOf returns the gauges of one database.
+func gaugesOf(values map[string]float64, name string) map[string]float64 {
 	kept := map[string]float64{}
 	for key, value := range values {
 		for word := range strings.FieldsSeq(key) {
@@ -122,7 +123,7 @@ func of(values map[string]float64, name string) map[string]float64 {
 	return kept
 }
 
-// waits returns the wait classes of a database.
+// waits returns the wait classes that a database reports.
 func waits(values map[string]float64, name string) []string {
 	var found []string
 	for _, class := range WaitClasses() {
@@ -159,7 +160,7 @@ func TestGaugesOfABacklog(t *testing.T) {
 	s.servers["main"].Exec(insertTombstones, "public.parents", 3, "0")
 	s.servers["main"].Exec(insertTombstones, "public.parents", 2, "1 hour")
 	s.servers["main"].Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('main', 'public.parents', '{1,2,3,4}')")
-	s.servers["ci"].Exec(insertTombstones, "public.strangers", 10_001, "0")
+	s.servers["ci"].Exec(insertTombstones, "public.undefined", 10_001, "0")
 
 	values := s.read(t)
 	const table = " loose_foreign_keys_deleted_records"
@@ -173,7 +174,7 @@ func TestGaugesOfABacklog(t *testing.T) {
 	require.InDelta(t, 1, values["sexton_backlog_undefined_tables ci"+table], 0)
 	require.InDelta(t, 5, values["sexton_backlog_parent_rows main public.parents"], 0)
 	require.InDelta(t, 3600, values["sexton_backlog_parent_oldest_age_seconds main public.parents"], 60)
-	require.InDelta(t, 1_000, values["sexton_backlog_parent_rows ci public.strangers"], 0)
+	require.InDelta(t, 1_000, values["sexton_backlog_parent_rows ci public.undefined"], 0)
 	require.Equal(t, []string{"worker"}, waits(values, "main"))
 	require.Equal(t, []string{"definition"}, waits(values, "ci"))
 }
@@ -183,7 +184,7 @@ func TestGaugesOfWaits(t *testing.T) {
 	s := observe(t, "main")
 	db := s.servers["main"]
 	db.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('me', 'here', 1)")
-	// A run in progress reports what it waits for.
+	// The gauge has the wait class that a run in progress reports.
 	db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats) VALUES ($1, 'main', 'me', '{"waiting_for": "replica r1 12 s behind", "waiting_class": "replica"}')`, cleanUp)
 	require.Equal(t, []string{"replica"}, waits(s.read(t), "main"))
 	require.InDelta(t, 1, s.read(t)["sexton_running "+cleanUp+" main"], 0)
@@ -196,7 +197,7 @@ func TestGaugesOfWaits(t *testing.T) {
 	db.Exec(`UPDATE sexton.runs SET stats = '{}'`)
 	require.NotContains(t, s.read(t), "sexton_duty_ratio "+cleanUp+" main")
 
-	// The limits of the tick are used up.
+	// If the last run reached the limits of its tick, the wait class says so.
 	db.Exec(insertTombstones, "public.parents", 1, "0")
 	db.Exec(`UPDATE sexton.runs SET stats = '{"over_limit": true}', outcome = 'over_limit', ended_at = now()`)
 	db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')",
@@ -235,27 +236,28 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	values = s.read(t)
 	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), values[gauge+" main"], 60)
 	require.Contains(t, values, gauge+" ci")
-	require.Zero(t, values[gauge+" ci"], "none that did not fail")
+	require.Zero(t, values[gauge+" ci"], "every run failed")
 
 	// Ticks come every minute and alternate between the two databases.
 	require.InDelta(t, 5*60, values[due+" main"]-values[gauge+" main"], 62,
 		"the next one within two minutes, and two more")
-	require.Zero(t, (int64(values[due+" main"])/60)%2, "a minute of the first database's")
+	require.Zero(t, (int64(values[due+" main"])/60)%2, "ticks of the first database come in even minutes")
 	require.NotContains(t, values, due+" ci")
 
-	// Without a success, it counts from when there could have been one.
+	// Without a success, the time counts from the earliest time at which a run could have
+	// succeeded.
 	s.servers["main"].Exec(`INSERT INTO sexton.river_queue (name, created_at, updated_at) VALUES ($1, '2024-01-01 00:00:30Z', now())`, cleanUp)
 	late := s.read(t)
-	require.InDelta(t, values[due+" main"], late[due+" main"], 0, "a success counts for more")
+	require.InDelta(t, values[due+" main"], late[due+" main"], 0, "the last success decides")
 	require.InDelta(t, time.Now().Add(-runsKept).Unix()+6*60, late[due+" ci"], 120,
-		"what was longer ago may be forgotten")
+		"older runs may have been removed")
 	began := time.Now().Add(-3 * time.Hour).Truncate(2 * time.Minute)
 	s.servers["main"].Exec(`UPDATE sexton.river_queue SET created_at = $1`, began.Add(30*time.Second))
-	require.InDelta(t, began.Add(5*time.Minute).Unix(), s.read(t)[due+" ci"], 0, "the third odd minute from then on")
+	require.InDelta(t, began.Add(5*time.Minute).Unix(), s.read(t)[due+" ci"], 0, "the third odd minute after that")
 }
 
 // A daily kind that never succeeded is late after three days. A weekly kind is never
-// late, because its runs are removed before that.
+// late, because the history removes its runs earlier.
 func TestGaugeOfKindsWithoutSuccess(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
@@ -271,9 +273,9 @@ func TestGaugeOfKindsWithoutSuccess(t *testing.T) {
 		require.True(t, scheduled)
 		return time.Unix(int64(at), 0).UTC()
 	}
-	require.Equal(t, time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC), due("0 2 * * *", time.Hour), "a new one")
+	require.Equal(t, time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC), due("0 2 * * *", time.Hour), "a new queue")
 	require.Equal(t, time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 4*24*time.Hour),
-		"late, whenever workers were restarted")
+		"late, regardless of restarts of workers")
 	require.Equal(t, time.Date(2026, 11, 17, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 400*24*time.Hour))
 	require.True(t, due("0 2 * * 0", 400*24*time.Hour).After(now))
 }
@@ -286,21 +288,23 @@ func TestGaugesOfListeners(t *testing.T) {
 	require.InDelta(t, 1, values["sexton_listener "+cleanUp+" main disconnected"], 0)
 	require.InDelta(t, 0, values["sexton_listener "+cleanUp+" main listening"], 0)
 	require.InDelta(t, 0, values["sexton_listener "+cleanUp+" main polling"], 0)
-	require.Empty(t, of(values, "elsewhere"))
+	require.Empty(t, gaugesOf(values, "elsewhere"))
 }
 
-// A database that is down or does not answer has only one gauge and does not affect the
-// others.
+// A database that is down or does not answer has only one gauge and does not affect other
+// databases.
 func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 	t.Parallel()
 	values := observe(t, "main", "sec!", "ci?").read(t)
-	require.Equal(t, map[string]float64{"sexton_up sec": 0}, of(values, "sec"))
-	require.Equal(t, map[string]float64{"sexton_up ci": 0}, of(values, "ci"))
+	require.Equal(t, map[string]float64{"sexton_up sec": 0}, gaugesOf(values, "sec"))
+	require.Equal(t, map[string]float64{"sexton_up ci": 0}, gaugesOf(values, "ci"))
 	require.InDelta(t, 1, values["sexton_scrape_complete main"], 0)
 	require.Contains(t, values, "sexton_waiting "+cleanUp+" main paused")
 }
 
-// A server that becomes read-only accepts no heartbeats, so its worker looks dead.
+// If a database becomes read-only, status, gauges and readiness report the reason. If it
+// is the jobs database, the worker is not ready, and all jobs wait, because it cannot
+// send heartbeats.
 func TestReadOnlyDatabases(t *testing.T) {
 	t.Parallel()
 	const tombstones,
@@ -348,13 +352,14 @@ func TestReadOnlyDatabases(t *testing.T) {
 	}
 }
 
-// Without the jobs database, waits are unknown, but each database reports its backlog.
+// If the jobs database is down, wait classes are unknown, but each other database reports
+// its backlog.
 func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main?", "ci")
 	s.servers["ci"].Exec(insertTombstones, "public.parents", 3, "0")
 	values := s.read(t)
-	require.Equal(t, map[string]float64{"sexton_up main": 0}, of(values, "main"))
+	require.Equal(t, map[string]float64{"sexton_up main": 0}, gaugesOf(values, "main"))
 	require.InDelta(t, 1, values["sexton_up ci"], 0)
 	require.InDelta(t, 0, values["sexton_scrape_complete ci"], 0)
 	require.InDelta(t, 3, values["sexton_backlog_rows ci loose_foreign_keys_deleted_records"], 0)
@@ -369,7 +374,7 @@ func beating(t *testing.T, db database.Database) *heartbeat.Heart {
 	return heart
 }
 
-// Little is read, however long the history and the backlog are.
+// The queries of the gauges read few rows, however large the history and the backlog are.
 func TestGaugesDoNotScan(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -423,7 +428,7 @@ func TestGroupsAreMeasured(t *testing.T) {
 	} {
 		require.InDelta(t, want, values[metric], 0, metric)
 	}
-	// Marked 33 days ago, they fell due 31 days later.
+	// The groups were marked 33 days ago and fell due 31 days later.
 	age := values["sexton_backlog_oldest_age_seconds main group_deletion_schedules"]
 	require.GreaterOrEqual(t, age, 2*86400.0)
 	require.Less(t, age, 3*86400.0)

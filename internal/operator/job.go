@@ -36,8 +36,8 @@ type JobState struct {
 	LastRun     *time.Time `json:"last_run"`
 	LastOutcome *string    `json:"last_outcome"`
 	LastError   *string    `json:"last_error"`
-	// WaitingFor is the reason why pending work is not being done, whether or not a run
-	// is in progress. It is null if nothing blocks the work.
+	// WaitingFor is the reason for which pending work is not processed, whether or not a
+	// run is in progress. It is null if nothing blocks the work.
 	WaitingFor *string `json:"waiting_for"`
 	// Running is the run in progress, or null.
 	Running *Pass `json:"running"`
@@ -61,9 +61,9 @@ type JobState struct {
 	class pace.WaitClass
 }
 
-// Notable reports whether a person should look at what the job waits for. Deferred rows,
-// the limits of a tick and a back-off resolve themselves, and failed rows are among the
-// failures.
+// Notable reports whether an operator should look at what the job waits for. It is false
+// for waits that end by themselves (deferred rows, the limits of a tick, a backoff) and
+// for failed rows, which the list of failures shows.
 func (s *JobState) Notable() bool {
 	return s.WaitingFor != nil && s.class != components.WaitDeferred && s.class != waitTick &&
 		s.class != pace.WaitBackOff
@@ -121,16 +121,18 @@ func parseRunStats(stats json.RawMessage) (t runStats) {
 	return t
 }
 
-// waitingFor returns what the run waits for and the class of that, or "" while it works.
+// waitingFor returns what the run waits for and the class of that wait, or "" if the run
+// does not wait.
 func (p *Pass) waitingFor() (reason string, class pace.WaitClass) {
 	t := parseRunStats(p.Stats)
 	if t.WaitingFor != "" && t.WaitingClass == "" {
-		t.WaitingClass = pace.WaitLock // Most kinds do not tell the sorts apart.
+		// Most kinds report no class. Their runs wait for locks.
+		t.WaitingClass = pace.WaitLock
 	}
 	return t.WaitingFor, t.WaitingClass
 }
 
-// job returns the state of a job, from its last run.
+// job returns the state of a job, which it derives from the job's last run.
 func (k *shared) job(job riverjobs.Job, database string) JobState {
 	state := JobState{
 		Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule,
@@ -168,7 +170,8 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 	return &text
 }
 
-// retryReason returns what a run had to wait for, such as a store that was not available.
+// retryReason returns the obstacle that a run had to wait for, such as an unavailable
+// object store.
 func retryReason(run dbsqlc.RunsLastRow) string {
 	stats := parseRunStats(run.Stats)
 	switch {
@@ -248,7 +251,7 @@ func WaitClasses() []pace.WaitClass {
 	}
 }
 
-// explain sets what a job waits for. A run in progress reports that itself.
+// explain sets what a job waits for. A run in progress reports its own reason.
 func (k *shared) explain(ctx context.Context, all *installation.Connections, s *JobState,
 	tables []components.Backlog,
 ) error {
@@ -263,7 +266,8 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 	case s.Running != nil:
 		reason, class = s.Running.waitingFor()
 	case s.retryReason != "" && s.Job.Inserted():
-		reason, class = s.retryReason, "" // The rows wait for the job that inserts it.
+		// The rows wait until another kind inserts the job, so the wait has no class.
+		reason, class = s.retryReason, ""
 	case s.Job.Inserted():
 		reason, err = stalled(ctx, all.Jobs(), all.Config.Jobs.Silence, s.Job, s.Database)
 		class = waitWorker
@@ -276,7 +280,7 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 	return err
 }
 
-// obstacle returns what prevents a scheduled job from working, and otherwise what delays
+// obstacle returns what prevents a scheduled job from running, and otherwise what delays
 // it.
 func (k *shared) obstacle(
 	ctx context.Context, all *installation.Connections, s *JobState, tables []components.Backlog,
@@ -325,8 +329,8 @@ func (k *shared) obstacle(
 	return k.polling(s.Kind, s.Database), waitPoll, nil
 }
 
-// stalled describes a job of a kind that no worker has fetched, or whose worker does not
-// run it. It returns "" if there is none.
+// stalled describes a job that no worker has fetched, or whose worker does not run it. It
+// returns "" if the kind has no such job.
 func stalled(ctx context.Context, jobs database.Database, silence time.Duration, of riverjobs.Job,
 	name string,
 ) (string, error) {
@@ -368,8 +372,8 @@ func (k *shared) outdated(lease string) (reason string, stopped bool) {
 		len(clients), render.Counted(len(k.workers), "worker"), clients[0]), len(clients) == len(k.workers)
 }
 
-// held describes what in the configuration does not fit the database, as reported by a
-// worker.
+// held describes the difference between the configuration and the database that a worker
+// has reported.
 func (k *shared) held(kind, database string) string {
 	var reasons []string
 	for _, client := range slices.Backward(k.workers) {

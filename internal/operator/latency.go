@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// latencyFor is how long latencies are cached. They are computed from 500 runs per
-	// kind and database.
+	// latencyFor is the time for which latencies are cached, because each is computed
+	// from 500 runs per kind and database.
 	latencyFor     = 10 * time.Second
 	latencyTimeout = 5 * time.Second
 )
@@ -37,13 +37,13 @@ type Latencies struct {
 	web.Cached[finished]
 }
 
-// finished has the items of the last runs, by latency.
+// finished has the number of items of the last runs, by latency.
 type finished struct {
 	rows []dbsqlc.RunsLatencyRow
 	err  error
 }
 
-// NewLatencies returns a cache that reads at most once in ten seconds.
+// NewLatencies returns a cache that reads the runs at most once in ten seconds.
 func NewLatencies(all *installation.Connections) *Latencies {
 	return &Latencies{web.Cached[finished]{
 		Timeout: latencyTimeout, Keep: latencyFor,

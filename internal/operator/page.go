@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// pingTimeout is the time within which a database must answer. Otherwise it counts as
-	// down.
+	// pingTimeout is the time within which a database must answer. A slower database
+	// counts as down.
 	pingTimeout = time.Second
 	// shownRuns is the number of runs with changes that are shown, among the last
 	// runsWindow runs.
@@ -35,7 +35,8 @@ const (
 	runsWindow   = 500
 	shownChanges = 10
 	shownGroups  = 50
-	// failuresFor is how long failures are cached, because they are expensive to read.
+	// failuresFor is the time for which failures are cached, because reading them is
+	// expensive.
 	failuresFor     = 10 * time.Second
 	failuresTimeout = 5 * time.Second
 )
@@ -45,12 +46,12 @@ type PageSource struct {
 	all      *installation.Bound
 	bindings *riverjobs.Bindings
 	log      *slog.Logger
-	// failures are cached longer than the rest.
+	// failures are cached longer than the other data.
 	failures  *web.Cached[Failures]
 	latencies *Latencies
 	kept      *web.CachedByKey[int64, *Kept]
 
-	// undone are the latest restores that this process began. undoing guards them.
+	// undone are the latest restores that this process has begun. undoing guards them.
 	undoing  sync.Mutex
 	undone   []*Undone
 	stopUndo context.CancelFunc
@@ -77,15 +78,16 @@ type Overview struct {
 	Kept *Kept
 }
 
-// Overview reads everything or returns an error: a partial page would look like one with
-// no work.
+// Overview reads all data of the page. It returns an error if any part cannot be read: a
+// partial page would look like a page without pending work.
 func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	all := reachable(ctx, s.all.Connections)
 	if err := all.Down[all.Jobs().Name]; err != nil {
 		return Overview{}, err
 	}
 	kept := make(chan *Kept, 1)
-	go func() { kept <- s.kept.Get(ctx, 0) }() // It takes longest.
+	// Listing kept deletions takes longest, so it runs while the other parts are read.
+	go func() { kept <- s.kept.Get(ctx, 0) }()
 	reading, err := Read(ctx, Noted(all, s.bindings))
 	if err != nil {
 		return Overview{}, err
@@ -107,8 +109,8 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	return o, err
 }
 
-// reachable returns the connections with the databases that do not answer now marked as
-// down, including the jobs database.
+// reachable returns the connections. Databases that do not answer now are marked as down,
+// including the jobs database.
 func reachable(ctx context.Context, c *installation.Connections) *installation.Connections {
 	failed := make([]error, len(c.Databases))
 	var asking sync.WaitGroup
@@ -135,13 +137,14 @@ func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]jo
 }
 
 // SetPaused pauses or resumes a kind on all workers, or all kinds if kind is empty. The
-// user reads a *components.RefusedError, also of the methods below.
+// page shows a *components.RefusedError to the user, from this method and those below.
 func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Reason: reason}
 	if kind == "" {
 		var left error
 		for _, kind := range s.all.Kinds() {
-			// The note of another person is kept.
+			// SetPaused refuses a kind that somebody else has paused. The earlier note is
+			// kept.
 			if _, err := s.all.SetPaused(ctx, kind, pause, entry); err != nil {
 				left = errors.Join(left, fmt.Errorf("%s is unchanged: %w", kind, err))
 			}
@@ -153,12 +156,12 @@ func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason
 	}
 	note, err := s.all.SetPaused(ctx, kind, pause, entry)
 	if note != nil && note.Actor != by.Actor {
-		return components.Refuse("%s is already %s; that note is kept", kind, note)
+		return components.Refuse("%s is already %s; the earlier note is kept", kind, note)
 	}
 	return err
 }
 
-// Retry makes failed rows due now and returns a summary.
+// Retry makes failed rows due immediately and returns a summary.
 func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what components.Retry) (string, error) {
 	defer s.failures.Forget()
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote}

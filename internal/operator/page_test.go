@@ -66,18 +66,18 @@ func TestOverview(t *testing.T) {
 	require.Equal(t, &Latency{P50: 0.001 + 0.001*15/20, P99: 0.002 + 0.001*(29.7-20)/10, Items: 30}, o.Jobs[0].Latency)
 	require.Nil(t, o.Jobs[1].Latency)
 	require.WithinDuration(t, time.Now(), *o.Jobs[0].LastEnded, 30*time.Second,
-		"a row of several runs: the last of them has just ended")
+		"the row stands for several runs, of which the last has just ended")
 	require.Contains(t, *o.Jobs[2].WaitingFor, "its database: ")
 
-	// A schedule of intervals counts from its last tick.
+	// The next tick of a schedule with intervals is one interval after the last tick.
 	s.all.Config.LooseForeignKeys.Schedule = "@every 5h"
 	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '4 hours')", cleanUp)
 	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'ci', now() - interval '40 hours')", cleanUp)
 	jobs := s.overview(t).Jobs
 	require.WithinDuration(t, time.Now().Add(time.Hour), *jobs[0].NextTick, time.Minute)
-	require.True(t, jobs[1].NextTick.After(time.Now()), "nobody ticked lately")
+	require.True(t, jobs[1].NextTick.After(time.Now()), "there was no tick lately")
 
-	require.Len(t, o.Runs, 1, "what changed nothing is left out")
+	require.Len(t, o.Runs, 1, "runs without changes are omitted")
 	require.Equal(t, time.Minute, o.Runs[0].EndedAt.Sub(o.Runs[0].StartedAt).Round(time.Second))
 	require.Equal(t, "host:1", o.Workers[0].ClientID)
 	require.Equal(t, "k", o.Leases[0].Key)
@@ -85,11 +85,11 @@ func TestOverview(t *testing.T) {
 	require.Equal(t, "public.parents, key 2", o.Failures.Failures[0].What)
 	require.Equal(t, "public.children: 23503", o.Failures.Failures[0].Error)
 	require.False(t, o.Failures.Failures[0].GivenUp)
-	require.True(t, o.Failures.Failures[1].GivenUp, "it would wait for ever")
+	require.True(t, o.Failures.Failures[1].GivenUp, "the tombstone would be pending forever")
 
 	main.Exec("UPDATE sexton.runs SET stats = '{}'")
 	require.Equal(t, o.Jobs[0].Latency, pgtest.Must(source.Overview(t.Context()))(t).Jobs[0].Latency,
-		"a page that asks again shares it")
+		"the second request gets the cached reading")
 	require.Nil(t, s.overview(t).Jobs[0].Latency)
 }
 
@@ -101,20 +101,20 @@ func TestPauseAndResumeFromThePage(t *testing.T) {
 	o := s.overview(t)
 	require.True(t, o.Jobs[0].Paused)
 	require.Regexp(t, "^paused by ann since .*: backup$", *o.Jobs[0].WaitingFor)
-	// Her pause does not replace that of somebody else.
+	// A second pause by another user is refused and does not replace the first.
 	var refused *components.RefusedError
 	require.ErrorAs(t, source.SetPaused(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration", true), &refused)
-	require.Regexp(t, "^"+cleanUp+" is already paused by ann since .*: backup; that note is kept$", refused.Reason)
+	require.Regexp(t, "^"+cleanUp+" is already paused by ann since .*: backup; the earlier note is kept$", refused.Reason)
 	require.Regexp(t, "^paused by ann since .*: backup$", *s.overview(t).Jobs[0].WaitingFor)
 	require.Equal(t, database.Change{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"},
 		withoutTime(s.overview(t).Changes[0]))
-	require.NoError(t, source.SetPaused(t.Context(), ann(), cleanUp, "it is over", false))
+	require.NoError(t, source.SetPaused(t.Context(), ann(), cleanUp, "backup done", false))
 	o = s.overview(t)
 	require.False(t, o.Jobs[0].Paused)
 	require.ErrorAs(t, source.SetPaused(t.Context(), ann(), "no_such_job", "", true), &refused)
 	require.Len(t, o.Changes, 3)
 	for i, want := range map[int]database.Change{
-		0: {Action: "resume", Reason: "it is over"},
+		0: {Action: "resume", Reason: "backup done"},
 		2: {Action: "pause", Reason: "backup"},
 	} {
 		want.Actor, want.Remote, want.Target = "ann", "10.0.0.7:1234", cleanUp
@@ -161,7 +161,7 @@ func TestRetryFromThePage(t *testing.T) {
 		require.ErrorAs(t, err, &refused, "%+v", wrong)
 	}
 
-	// A change that cannot be recorded is not made.
+	// A change is not made if its audit record cannot be written.
 	ci.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 4")
 	main.Exec("DROP TABLE sexton.audit")
 	_, err := source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci"})
@@ -182,13 +182,13 @@ func TestFailedJobsOfRiver(t *testing.T) {
 			($1, '{"database": "other"}', 'retryable', 25), ('unknown', '{}', 'discarded', 1))
 			AS failed (kind, args, state, most)`, cleanUp)
 	failures := s.overview(t).Failures.Failures
-	require.Len(t, failures, 3, "equal jobs are one line")
+	require.Len(t, failures, 3, "jobs with equal arguments share one line")
 	require.Equal(t, "job 4, "+cleanUp, failures[0].What, "arguments are hidden")
 	require.Equal(t, "it broke", failures[0].Error)
 	require.WithinDuration(t, time.Now().Add(time.Hour), failures[0].Next, time.Minute)
 	s.all.Config.HTTP.ShowArgs = true
 	require.Equal(t, "job 3, "+cleanUp+` {"database": "main"}`, s.overview(t).Failures.Failures[1].What,
-		"no run came after it")
+		"no run followed")
 
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome) VALUES ($1, 'main', 'h', now(), 'done')`, cleanUp)
 	failures = s.overview(t).Failures.Failures
@@ -202,11 +202,11 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "jobs"}))(t)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"))
 	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 5"),
-		"no job of ours")
+		"not a job of Sexton")
 }
 
-// If the jobs database is lost, Overview returns an error: a partial page would look like
-// one with no work.
+// If the connection to the jobs database is lost, Overview returns an error: a partial
+// page would look like a page without pending work.
 func TestOverviewWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main!", "ci")

@@ -68,7 +68,7 @@ type Lease struct {
 	Alive bool `json:"alive"`
 }
 
-// shared has the facts about all databases that the jobs database stores.
+// shared has the data that the jobs database stores about all databases.
 type shared struct {
 	// runs has the last run of each kind and database.
 	runs    []dbsqlc.RunsLastRow
@@ -78,8 +78,8 @@ type shared struct {
 	pauses map[string]string
 }
 
-// Defined is a source with the parents of the definition files. If these cannot be read,
-// it has none: other commands report the error.
+// Defined returns a source with the parents of the definition files. If the files cannot
+// be read, the source has no parents, and other commands report the error.
 func Defined(all *installation.Connections) components.Source {
 	return components.Source{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string,
 		error,
@@ -96,12 +96,12 @@ func Defined(all *installation.Connections) components.Source {
 	}}
 }
 
-// Bound is a source with the parents of bound definitions.
+// Bound returns a source with the parents of bound definitions.
 func Bound(all *installation.Bound) components.Source {
 	return components.Source{Connections: all.Connections, Defined: all.RecordedParents}
 }
 
-// Noted is a source with the parents that a worker has bound.
+// Noted returns a source with the parents that a worker has bound.
 func Noted(all *installation.Connections, bindings *riverjobs.Bindings) components.Source {
 	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string,
 		error,
@@ -110,7 +110,8 @@ func Noted(all *installation.Connections, bindings *riverjobs.Bindings) componen
 	}}
 }
 
-// Deferred returns why no remaining row of a job is due, or "".
+// Deferred returns the reason for which no remaining row of a job is due, or "" if a row
+// is due.
 func Deferred(ctx context.Context, all *installation.Bound, job riverjobs.Job,
 	database string,
 ) (reason string, _ error) {
@@ -123,7 +124,7 @@ func Deferred(ctx context.Context, all *installation.Bound, job riverjobs.Job,
 	return reason, err
 }
 
-// Read reads everything except latencies, from the databases that are not down.
+// Read reads all data except latencies, from the databases that are not down.
 func Read(ctx context.Context, at components.Source) (Reading, error) {
 	var r Reading
 	var err error
@@ -221,7 +222,7 @@ func (k *shared) jobs(ctx context.Context, all *installation.Connections, databa
 }
 
 // refusals returns the databases that accept no writes, with the reason. It includes the
-// jobs database: without heartbeats there, a live worker looks dead.
+// jobs database: if heartbeats cannot be written there, a live worker looks dead.
 func (k *shared) refusals(ctx context.Context, all *installation.Connections,
 	databases []string,
 ) (map[string]string, error) {
@@ -241,8 +242,8 @@ func (k *shared) refusals(ctx context.Context, all *installation.Connections,
 	return found, nil
 }
 
-// backlogOf returns the backlog of a deletion table. For a table that was not read, it is
-// marked as not completely counted.
+// backlogOf returns the backlog of a deletion table. If the table was not read, the
+// backlog is marked as not completely counted.
 func backlogOf(tables []components.Backlog, table, name string) components.Backlog {
 	for _, t := range tables {
 		if t.Table == table && t.Database == name {
@@ -260,7 +261,7 @@ type Leader struct {
 	Unled []Unled `json:"unled,omitempty"`
 }
 
-// Unled is a schedule without ticks, because the configuration of the leader lacks it.
+// Unled is a schedule that has no ticks because the leader's configuration lacks it.
 type Unled struct {
 	Kind     string   `json:"kind"`
 	Database string   `json:"database"`

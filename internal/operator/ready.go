@@ -29,8 +29,8 @@ func NewReadiness(stopping context.Context, all *installation.Connections, subsc
 	return &Readiness{all: all, Subscriptions: subscriptions, heart: heart, stopping: stopping}
 }
 
-// Check checks all databases in parallel. The worker is not ready without the jobs
-// database. Another database with a problem is only reported.
+// Check checks all databases in parallel. The worker is not ready if the jobs database
+// has a problem. Check only reports problems of other databases.
 func (r *Readiness) Check(ctx context.Context) web.Readiness {
 	result := web.Readiness{Databases: make([]web.DatabaseState, len(r.all.Databases))}
 	var checking sync.WaitGroup

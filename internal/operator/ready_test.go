@@ -31,7 +31,7 @@ func TestObstacleOfARunningPass(t *testing.T) {
 	}
 	require.NoError(t, (&shared{pauses: map[string]string{"q": "paused by me"}}).explain(t.Context(),
 		&installation.Connections{}, &paused, nil))
-	require.Equal(t, "paused by me", *paused.WaitingFor, "the next pass will not come, whatever this one waits for")
+	require.Equal(t, "paused by me", *paused.WaitingFor, "the pause hides what the run waits for")
 }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

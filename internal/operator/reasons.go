@@ -39,8 +39,8 @@ type Reason struct {
 	Failures    []components.Failure
 }
 
-// variable matches names with digits, such as keys, rows and processes, which differ
-// between failures of one cause. It also matches SQLSTATEs, which are kept.
+// variable matches the parts that differ between failures with the same cause: names with
+// digits, such as keys, rows and processes. It also matches SQLSTATEs, which cause keeps.
 // sql/functions/base/reasons.sql has the same expression.
 var variable = regexp.MustCompile(`(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
 
@@ -48,7 +48,8 @@ var variable = regexp.MustCompile(`(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9
 func cause(text string) string {
 	table, message, found := strings.Cut(text, ": ")
 	if !found {
-		table, message = "", text // It names no table first.
+		// The error does not begin with a table.
+		table, message = "", text
 	}
 	return table + variable.ReplaceAllString(message, "$1…")
 }
@@ -114,7 +115,8 @@ func RetryReason(ctx context.Context, all *installation.Connections, key string,
 		}, by)
 		switch _, refused := errors.AsType[*components.RefusedError](err); {
 		case refused:
-			left++ // It is done, or a worker has it in hand.
+			// The row is already deleted, or a worker is processing it.
+			left++
 		case err != nil:
 			return "", err
 		default:

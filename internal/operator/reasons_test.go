@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Deferred rows are counted by cause.
+// The backlog counts deferred rows by the cause of their last error.
 func TestDeferredRowsAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
@@ -38,7 +38,8 @@ func TestDeferredRowsAreCountedByReason(t *testing.T) {
 	require.GreaterOrEqual(t, at, 0)
 	require.Contains(t, string(pgtest.Must(json.Marshal(found.Failures[at]))(t)), `"locked":true`)
 
-	// With more failures than are read, none counts as the last.
+	// If a source has more failures than are read, its name is in Capped, and its reasons
+	// have More set.
 	all.Config.LooseForeignKeys.Enabled = true
 	db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
 		SELECT 'public.projects', n, now() + interval '1 hour', 3, 'issues: SQLSTATE 23514: no ' || n FROM generate_series(1, 501) AS n`)
@@ -50,7 +51,7 @@ func TestDeferredRowsAreCountedByReason(t *testing.T) {
 	require.True(t, first.More)
 }
 
-// A number has a plus only if it may be larger.
+// A count has a plus sign only if the actual number may be larger.
 func TestCountsOfDeferredRowsAreExactIfAllWereRead(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
@@ -77,12 +78,13 @@ func TestCountsOfDeferredRowsAreExactIfAllWereRead(t *testing.T) {
 			SELECT id, now() + interval '1 hour', 1 FROM generate_series($1::bigint, $2) AS id`, to.first, to.last)
 		users := backlog("ghost_users")
 		require.Equal(t, to.shown, users.DeferredText())
-		require.Equal(t, to.last == 11001, users.DeferredCapped, "in JSON, too")
+		require.Equal(t, to.last == 11001, users.DeferredCapped, "the JSON has the same count")
 		require.True(t, users.AllDeferred())
 	}
 }
 
-// The sum of deferred rows and the list of failures use the same rule for causes.
+// The count of deferred rows (SQL) and the list of failures (Go) derive the same cause
+// from an error.
 func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
 	t.Parallel()
 	db, _ := failingSite(t)
@@ -121,7 +123,8 @@ func TestDeferredPlaceholdersAreCountedByReason(t *testing.T) {
 	require.Equal(t, "300 x kept by a note; 1 x todos: other", reading.DeletionTables[at].DeferredReason)
 }
 
-// The backlog of groups is read like the others.
+// The backlog of group deletion schedules has the reason and the age of its deferred
+// groups.
 func TestDeferredGroupsHaveAReasonAndAnEnd(t *testing.T) {
 	t.Parallel()
 	_, all := failingSite(t)

@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	// shownKept is the number of deletions in the list of the page. shownLeft is the
-	// number of rows that are shown as not restored.
+	// shownKept is the number of kept deletions that the page lists. shownLeft is the
+	// number of rows that it lists as not restored.
 	shownKept, shownLeft = 10, 50
-	// keptFor is how long kept deletions are cached, because listing them reads keys.
+	// keptFor is the time for which kept deletions are cached, because listing them reads
+	// keys.
 	keptFor     = 10 * time.Second
 	keptTimeout = 3 * time.Second
 	// undoWait is how long a request waits for its restore, so that most users see the
@@ -48,8 +49,8 @@ func UndoEngine(ctx context.Context, all *installation.Bound, holder string) (*u
 	return all.Undo(holder, there), nil
 }
 
-// keeping returns the reachable databases that keep deletions. If undo is disabled, these
-// are the databases that still have the tables of kept deletions.
+// keeping returns the reachable databases that keep deletions. If undo is disabled, it
+// returns the databases that still have the tables of kept deletions.
 func keeping(ctx context.Context, all *installation.Connections) (there []database.Database, _ error) {
 	for _, db := range all.Databases {
 		if all.Down[db.Name] != nil {
@@ -69,8 +70,9 @@ func keeping(ctx context.Context, all *installation.Connections) (there []databa
 	return there, nil
 }
 
-// ChangeKept calls do to restore or discard a deletion, and writes an audit record. While
-// do is running it sends heartbeats, so that its leases are freed if this process dies.
+// ChangeKept calls do, which restores or discards a deletion, and writes an audit record.
+// While do is running, ChangeKept sends heartbeats, so that other processes free its
+// leases if this process is killed.
 func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by database.Change, log *slog.Logger,
 	do func(*undo.Engine) error,
 ) error {
@@ -91,7 +93,8 @@ func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by datab
 	if err := all.Record(ctx, by); err != nil {
 		return err
 	}
-	// Workers that found the leases taken sleep until the next commit.
+	// Wake the workers that found the leases taken. They would sleep until the next
+	// commit.
 	return errors.Join(do(engine), installation.Wake(context.WithoutCancel(ctx), all.Jobs().Pool,
 		riverjobs.LooseForeignKeys))
 }
@@ -129,18 +132,18 @@ func (d Deletion) Missing() int64 {
 	return missing
 }
 
-// Working reports whether this process is restoring it.
+// Working reports whether this process is restoring the deletion.
 func (d Deletion) Working() bool { return d.Undone != nil && d.Undone.Outcome() == "" }
 
-// Complete reports whether all rows are restored.
+// Complete reports whether all rows of the deletion are restored.
 func (d Deletion) Complete() bool { return d.State == "restored" }
 
 // Undone is a restore that a user of the page began.
 type Undone struct {
 	By    string
 	Since time.Time
-	// Report is nil while the restore is running. It has the first rows that were left
-	// deleted.
+	// Report is nil while the restore is running. It lists the first rows that were not
+	// restored.
 	Report *undo.Report
 	Err    error
 
@@ -148,7 +151,7 @@ type Undone struct {
 	ended chan struct{}
 }
 
-// Incomplete reports whether something was not restored.
+// Incomplete reports whether a row was not restored.
 func (u *Undone) Incomplete() bool { return u.Err != nil || u.Report != nil && u.Report.LeftRows > 0 }
 
 // Outcome describes the result, or returns "" while the restore is running.
@@ -168,21 +171,22 @@ func (u *Undone) Outcome() string {
 	return text
 }
 
-// Kept are the newest kept deletions. It is nil if deletions are never kept.
+// Kept has the newest kept deletions. The page's Kept is nil if undo was never enabled.
 type Kept struct {
 	Deletions []Deletion
-	// Size describes how much all databases keep, and the age of the oldest deletion.
+	// Size describes the number and size of all kept deletions in all databases, and the
+	// age of the oldest.
 	Size string
-	// Trouble is why they cannot be read.
+	// Trouble is the reason for which kept deletions cannot be read.
 	Trouble string
 }
 
-// current returns the databases with their current reachability.
+// current returns the databases. Those that do not answer now are marked as down.
 func (s *PageSource) current(ctx context.Context) *installation.Bound {
 	return &installation.Bound{Connections: reachable(ctx, s.all.Connections), Definitions: s.all.Definitions}
 }
 
-// readKept reads the newest deletions, or the one with an ID.
+// readKept reads the newest kept deletions, or the one with the given ID.
 func (s *PageSource) readKept(ctx context.Context, id int64) *Kept {
 	if !s.all.Config.LooseForeignKeys.Enabled {
 		return nil
@@ -235,8 +239,8 @@ func (s *PageSource) Deletion(ctx context.Context, id int64) (*Deletion, error) 
 	return &one, nil
 }
 
-// Undo restores a deletion like the command line. A restore that takes long continues
-// after the response, until the worker ends. A repeated restore continues the work.
+// Undo restores a deletion, like `sexton undo`. A long restore continues after the
+// response, until the worker stops. A second call continues an unfinished restore.
 func (s *PageSource) Undo(ctx context.Context, by web.Visitor, id int64) (string, error) {
 	work := &Undone{By: by.Actor, Since: time.Now(), id: id, ended: make(chan struct{})}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -287,7 +291,8 @@ func (s *PageSource) restore(ctx context.Context, by web.Visitor, id int64) (rep
 	return report, err
 }
 
-// beginUndo allows one restore at a time: another would wait for its leases.
+// beginUndo registers a restore. It allows one at a time, because a second one would wait
+// for the leases of the first.
 func (s *PageSource) beginUndo(work *Undone, stop context.CancelFunc) error {
 	s.undoing.Lock()
 	defer s.undoing.Unlock()
@@ -304,7 +309,7 @@ func (s *PageSource) beginUndo(work *Undone, stop context.CancelFunc) error {
 	return nil
 }
 
-// Stop cancels running restores and waits for their end.
+// Stop cancels running restores and waits until they have returned.
 func (s *PageSource) Stop() {
 	s.undoing.Lock()
 	stop, undone := s.stopUndo, slices.Clone(s.undone)

@@ -18,8 +18,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// The page restores a deletion like the command line, with an audit record, and lists the
-// rows that are left.
+// Undo from the page restores a deletion, writes an audit record, and lists the rows that
+// were not restored.
 func TestUndoFromThePage(t *testing.T) {
 	t.Parallel()
 	db := dbtest.TrackedWithUndo(t,
@@ -59,7 +59,7 @@ func TestUndoFromThePage(t *testing.T) {
 	require.Equal(t, "2 rows restored, 1 row left", pgtest.Must(source.Undo(t.Context(), ann(), id))(t))
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, db.Rows("SELECT id::text FROM projects ORDER BY id"))
 	require.Equal(t, [][]string{{"2"}}, db.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"),
-		"the others are alive")
+		"the other rows exist")
 	require.Equal(t, [][]string{{"ann", "10.0.0.7:1234", "undo"}},
 		db.Rows("SELECT actor, remote, action FROM sexton.audit"))
 	shown = pgtest.Must(source.Deletion(t.Context(), id))(t)
@@ -78,11 +78,11 @@ func TestUndoFromThePage(t *testing.T) {
 	require.Empty(t, db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
 }
 
-// One deletion is restored at a time, and a stopping worker cancels the restore.
+// Only one deletion is restored at a time, and a stopping worker cancels the restore.
 func TestOneRestoreAtATime(t *testing.T) {
 	t.Parallel()
 	source := observe(t, "main").source(t)
-	require.Nil(t, source.readKept(t.Context(), 0), "undo is off, and nothing is kept")
+	require.Nil(t, source.readKept(t.Context(), 0), "undo is disabled, and no deletion is kept")
 	ended := make(chan struct{})
 	work := &Undone{id: 7, ended: ended}
 	require.NoError(t, source.beginUndo(work, func() { close(ended) }))

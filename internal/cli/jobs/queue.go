@@ -130,7 +130,7 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, re
 			case !pause:
 				result = "resumed"
 			case note.Actor != by.Actor:
-				result = fmt.Sprintf("is already %s; that note is kept", note)
+				result = fmt.Sprintf("is already %s; the earlier note is kept", note)
 			}
 			reports = append(reports, pauseReport{Kind: kind, Paused: pause, PauseNote: note})
 			text += fmt.Sprintf("%s: %s\n", kind, result)

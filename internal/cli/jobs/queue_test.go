@@ -87,7 +87,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Regexp(t, "^paused by "+regexp.QuoteMeta(current.Username)+` since [^ ]*Z$`, job["waiting_for"])
 
 	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
-	require.Regexp(t, "^"+clitest.Kind+": is already paused by ann since [^ ]*Z; that note is kept\n$",
+	require.Regexp(t, "^"+clitest.Kind+": is already paused by ann since [^ ]*Z; the earlier note is kept\n$",
 		s.OK("pause", clitest.Kind, "--reason", "migration"), "hers, by somebody else")
 	held, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "migration").(map[string]any)
 	require.True(t, ok)
@@ -118,7 +118,7 @@ func TestAllKindsArePausedAtOnce(t *testing.T) {
 	s.OK("pause", "group_destroy", "--reason", "earlier")
 	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
 	require.Regexp(t,
-		`(?s)^adjourned_group_deletion: paused\ngroup_destroy: is already paused by ann since [^ ]*Z: earlier; that note is kept\n$`, s.OK("pause", "--all", "--reason", "incident"))
+		`(?s)^adjourned_group_deletion: paused\ngroup_destroy: is already paused by ann since [^ ]*Z: earlier; the earlier note is kept\n$`, s.OK("pause", "--all", "--reason", "incident"))
 	require.Equal(t, [][]string{{"adjourned_group_deletion"}, {"group_destroy"}},
 		s.Rows("SELECT name FROM sexton.river_queue WHERE paused_at IS NOT NULL ORDER BY 1"))
 	require.Equal(t, "adjourned_group_deletion: resumed\ngroup_destroy: resumed\n", s.OK("resume", "--all"))
