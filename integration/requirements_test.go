@@ -120,8 +120,9 @@ func keysOf(table [][]string) []string {
 	return keys
 }
 
-// tracesOf reads the page. A heading `## 004 …` begins a document. The first cell of a row
-// is the section: the document's heading, with a translation in parentheses.
+// tracesOf reads the page. A heading such as `## 004 …` begins a document. The first cell
+// of a row is the section: the heading in the document, with a translation in
+// parentheses.
 func tracesOf(text string) (all []trace, findings []string) {
 	var at requirement
 	inTable := false

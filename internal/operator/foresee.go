@@ -26,8 +26,8 @@ import (
 type PlannedDatabase struct {
 	Database     string `json:"database"`
 	*plan.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Jobs are the other enabled jobs with rows in the database. It is absent if there are
-	// none.
+	// Jobs are the other enabled jobs with rows in the database. It is absent if no other
+	// job has rows.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
 	// Uncovered lists what `sexton undo` would not restore. It is absent if undo is
 	// disabled.
