@@ -43,17 +43,17 @@ func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parent
 	return found, nil
 }
 
-// Right has the privileges that a role lacks on a table. Grant is the statement that
-// grants them.
-type Right struct {
+// TablePrivileges has the privileges that a role lacks on a table. Grant is the statement
+// that grants them.
+type TablePrivileges struct {
 	Table, Privileges, Grant string
 }
 
-// LacksRights returns the privileges that a role lacks. tables and privileges are
+// MissingPrivileges returns the privileges that a role lacks. tables and privileges are
 // parallel lists, and tables are named as in SQL. role is "" for the current role.
-func LacksRights(ctx context.Context, conn *pgx.Conn, tables, privileges []string, role string) ([]Right, error) {
-	rows, _ := conn.Query(ctx, text("rights"), tables, privileges, role)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Right])
+func MissingPrivileges(ctx context.Context, conn *pgx.Conn, tables, privileges []string, role string) ([]TablePrivileges, error) {
+	rows, _ := conn.Query(ctx, text("privileges"), tables, privileges, role)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[TablePrivileges])
 	return found, problem.Doing(err, "find privileges that undo lacks")
 }
 
