@@ -32,7 +32,7 @@ type Backlog struct {
 	BytesCapped bool  `json:"bytes_capped"`
 	// Removals counts objects that are queued for removal.
 	Removals int64 `json:"removals"`
-	// Skipped counts the due diffs that cannot be moved by reason.
+	// Skipped has the number of due diffs that cannot be moved, by reason.
 	Skipped map[Skip]int64 `json:"skipped"`
 }
 
@@ -49,8 +49,8 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 	return b, err
 }
 
-// ReadSkipped counts the due diffs that cannot be moved by reason. It counts at most
-// 10,000 diffs.
+// ReadSkipped returns the number of due diffs that cannot be moved, by reason. It counts
+// at most 10,000 diffs.
 func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (map[Skip]int64, error) {
 	rows, err := names.Queries(db).DiffSkipped(ctx, backlogCap)
 	if err != nil {

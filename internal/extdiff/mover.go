@@ -154,8 +154,8 @@ func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 		diffID, mostTries)
 }
 
-// DueSince returns the time at which a diff became due by the rule. It returns no time
-// before external diffs were installed.
+// DueSince returns the time at which a diff became due by the rule. The time is never
+// before the installation of external diffs.
 func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, err error) {
 	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(statement("due_since")), diffID, e.Rule == Outdated).Scan(&since)
 	return since, problem.Doing(err, "read since when diff %d is due", diffID)
@@ -284,7 +284,7 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 	return claimed, found, err
 }
 
-// errNothingToDo rolls a claim back.
+// errNothingToDo makes the transaction of a claim roll back.
 var errNothingToDo = errors.New("nothing to do")
 
 // obstacle returns the reason for which the files cannot be moved, or "".

@@ -164,8 +164,8 @@ func TestOutdatedRule(t *testing.T) {
 	require.Empty(t, b.move(t, 2).Skipped)
 }
 
-// DueSince returns the time at which the first reason of the rule applied, and no time
-// before external diffs were installed.
+// DueSince returns the time at which the first reason of the rule applied. The time is
+// never before the installation of external diffs.
 func TestDueSinceOfOutdatedDiffs(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

@@ -156,7 +156,8 @@ func (e *Engine) deleteObject(ctx context.Context, d removal) (deleted bool, err
 }
 
 // deleteHeld deletes an object that no row refers to, while the claim is held. known is
-// false if the store's answer was lost, so that the object may still be deleted later.
+// false after an error other than a refusal, because the store may still delete the
+// object.
 func (e *Engine) deleteHeld(ctx context.Context, d removal, owner int64) (deleted, known bool, err error) {
 	used, err := e.DB.Queries().RemovalInUse(ctx, []int64{owner, d.diffID}, d.key, d.store)
 	if err != nil {

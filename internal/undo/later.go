@@ -122,7 +122,8 @@ func (w *work) laterSets(ctx context.Context, g *restored) ([]*set, error) {
 	return w.sets[key], nil
 }
 
-// laterIn adds to found the rows of a group of sets that have one of the keys.
+// laterIn searches a group of sets for rows with the given keys, and adds the newest row
+// of each key to found.
 func (w *work) laterIn(ctx context.Context, g *group, keys []string, numbers []int32, found map[int32]laterRow) error {
 	columns, key := g.keyForm()
 	if key == "" {

@@ -62,14 +62,14 @@ func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32
 	return p.waiting, nil
 }
 
-// retry restores rows, without the excluded ones, in the next statement.
+// retry makes rows, without the excluded ones, the next part.
 func (p *putting) retry(rows, excluded []int32) {
 	if rows = without(rows, excluded); len(rows) > 0 {
 		p.parts = slices.Insert(p.parts, 0, rows)
 	}
 }
 
-// halve makes both halves of the rows the next parts.
+// halve splits rows into the next two parts.
 func (p *putting) halve(rows []int32) {
 	p.parts = slices.Insert(p.parts, 0, rows[:len(rows)/2], rows[len(rows)/2:])
 }
@@ -77,8 +77,8 @@ func (p *putting) halve(rows []int32) {
 // part restores rows with one statement. It marks rows as not restored, or adds parts for
 // a retry.
 func (p *putting) part(ctx context.Context, rows []int32) error {
-	// SendBatch prepares all statements first. An error of a later statement would come
-	// before the savepoint exists.
+	// The savepoint is not in the batch, because SendBatch prepares all statements first.
+	// A statement that cannot be prepared would fail before the savepoint is set.
 	if _, err := p.tx.Exec(ctx, "SAVEPOINT sexton"); err != nil {
 		return fmt.Errorf("set savepoint: %w", err)
 	}
@@ -136,7 +136,7 @@ func (p *putting) statement(ctx context.Context, rows []int32) (back restoredRow
 		var tid string
 		_, err := pgx.ForEachRow(found, []any{&row, &relation, &tid}, func() error {
 			if at := len(back.rows); !p.changes() && at < len(rows) {
-				row = rows[at] // Rows are inserted in order.
+				row = rows[at] // INSERT returns the rows in the order of its SELECT.
 			}
 			back.add(restoredRows{[]int32{row}, []uint32{relation}, []string{tid}})
 			return nil
@@ -262,7 +262,7 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 			return nil
 		}
 	}
-	if pgErr.Code == "0A000" { // A rule prevents RETURNING.
+	if pgErr.Code == "0A000" { // A rule on the table does not allow RETURNING.
 		p.leave(keptOut, rows...)
 		return nil
 	}

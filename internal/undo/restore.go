@@ -238,7 +238,8 @@ func (g *restored) leftRows() []int32 {
 	return union(slices.Collect(maps.Keys(g.later)), slices.Collect(maps.Keys(g.left)))
 }
 
-// restoredRows has the numbers of restored rows in their group, and their positions.
+// restoredRows has the numbers of restored rows in their group, and their tables and
+// ctids.
 type restoredRows struct {
 	rows      []int32
 	relations []uint32
@@ -250,7 +251,7 @@ func (c *restoredRows) add(more restoredRows) {
 		append(c.tids, more.tids...)
 }
 
-// args returns the arguments of a check.
+// args returns the arguments of the statements of a check.
 func (c *restoredRows) args(of *check) []any {
 	return append([]any{c.relations, c.tids, c.rows}, of.args.Values[3:]...)
 }
