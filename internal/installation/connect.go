@@ -266,9 +266,9 @@ type Bound struct {
 	// Parents maps each database to its parents.
 	Parents  map[string][]*loosefk.Parent
 	Warnings problem.List
-	// held maps each kind to its findings that do not fit the databases. The worker does
-	// the rest of the work.
-	held map[string]problem.List
+	// held has the errors of configurations that do not fit the databases. The worker
+	// does all other work.
+	held map[place]problem.List
 }
 
 // Undo returns the engine for kept deletions.
@@ -355,7 +355,7 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 	if err != nil {
 		return nil, cmp.Or(f.wrong, err)
 	}
-	b := &Bound{Connections: all, Definitions: f.definitions, held: map[string]problem.List{}}
+	b := &Bound{Connections: all, Definitions: f.definitions, held: map[place]problem.List{}}
 	if err := all.refuseDuplicates(ctx); err != nil {
 		return nil, err
 	}
@@ -372,15 +372,17 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 		if err != nil {
 			return nil, err
 		}
-		b.hold(riverjobs.LooseForeignKeys, found)
+		b.hold(place{kind: riverjobs.LooseForeignKeys}, found)
 		break
 	}
 	for _, job := range riverjobs.Jobs(c) {
-		found, err := all.checkJob(ctx, job)
-		if err != nil {
-			return nil, err
+		for _, name := range job.Databases {
+			found, err := all.checkJob(ctx, job, name)
+			if err != nil {
+				return nil, err
+			}
+			b.hold(place{job.Kind, name}, found)
 		}
-		b.hold(job.Kind, found)
 	}
 	if f.wrong == nil {
 		return b, nil
@@ -391,11 +393,14 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 	return nil, problems.Err()
 }
 
+// place identifies a kind in one database, or in all databases if database is empty.
+type place struct{ kind, database string }
+
 // hold records warnings, and the errors of a kind.
-func (b *Bound) hold(kind string, found problem.List) {
+func (b *Bound) hold(at place, found problem.List) {
 	b.Warnings = append(b.Warnings, found.Only(problem.Warning)...)
 	if wrong := found.Only(problem.Error); len(wrong) > 0 {
-		b.held[kind] = wrong
+		b.held[at] = wrong
 	}
 }
 

@@ -23,26 +23,22 @@ func (c *Connections) CheckShapes(ctx context.Context, defs []definitions.Defini
 		found.Add(wrong...)
 	}
 	for _, job := range riverjobs.Jobs(c.Config) {
-		wrong, err := c.checkJob(ctx, job)
-		if err != nil {
-			return nil, err
+		for _, name := range job.Databases {
+			wrong, err := c.checkJob(ctx, job, name)
+			if err != nil {
+				return nil, err
+			}
+			found.Add(wrong...)
 		}
-		found.Add(wrong...)
 	}
 	return slices.DeleteFunc(found, func(p problem.Problem) bool { return p.Fix == "run `sexton migrate up`" }), nil
 }
 
-// checkJob compares the configuration of a kind with the databases that it serves.
-func (c *Connections) checkJob(ctx context.Context, job riverjobs.Job) (found problem.List, _ error) {
-	for _, name := range job.Databases {
-		if job.Check == nil || c.Down[name] != nil {
-			continue
-		}
-		wrong, err := job.Check(ctx, c.Config, c.Database(name))
-		if err != nil {
-			return nil, err
-		}
-		found.Add(wrong...)
+// checkJob compares the configuration of a kind with a database that it serves. It
+// ignores an unreachable database.
+func (c *Connections) checkJob(ctx context.Context, job riverjobs.Job, name string) (problem.List, error) {
+	if job.Check == nil || c.Down[name] != nil {
+		return nil, nil
 	}
-	return found, nil
+	return job.Check(ctx, c.Config, c.Database(name))
 }

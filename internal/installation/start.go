@@ -97,20 +97,17 @@ func StartupWarnings(ctx context.Context, all *Bound, db database.Database) ([]s
 // NoteHeld logs the parts of the configuration that do not fit the databases, and stores
 // them in bindings for the status.
 func (b *Bound) NoteHeld(ctx context.Context, bindings *riverjobs.Bindings, log *slog.Logger) {
-	for kind, problems := range b.held {
+	for at, problems := range b.held {
 		texts := make([]string, len(problems))
 		for i, p := range problems {
 			texts[i] = p.String()
-			log.ErrorContext(ctx, "configuration_does_not_fit_database", "kind", kind,
+			log.ErrorContext(ctx, "configuration_does_not_fit_database", "kind", at.kind,
 				"error", texts[i])
 		}
 		for _, db := range b.Databases {
-			// A definition that does not fit counts for each database that the kind works
-			// in.
-			if kind != riverjobs.LooseForeignKeys && db.Name != b.Jobs().Name {
-				continue
+			if at.database == "" || at.database == db.Name {
+				bindings.NoteWrong(at.kind, db.Name, texts)
 			}
-			bindings.NoteWrong(kind, db.Name, texts)
 		}
 	}
 }
