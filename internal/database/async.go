@@ -65,9 +65,6 @@ const warm = 2
 func ForWork(ctx context.Context, databases []Database) error {
 	for i := range databases {
 		d := &databases[i]
-		if d.async != nil {
-			continue
-		}
 		settings := d.Pool.Config()
 		settings.MinConns = max(settings.MinConns, min(warm, settings.MaxConns))
 		async := false

@@ -41,7 +41,7 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, "sexton", application)
 
 	direct, err := pgx.ConnectConfig(t.Context(), db.Direct)
-	require.NoError(t, err, "what a pool is told must not reach the server")
+	require.NoError(t, err, "the settings of the pool are not sent to the server")
 	require.NoError(t, direct.QueryRow(t.Context(), "SHOW application_name").Scan(&application))
 	require.NoError(t, direct.Close(t.Context()))
 	require.Equal(t, "sexton", application)
@@ -81,7 +81,7 @@ func TestWriteRefusal(t *testing.T) {
 	require.Equal(t, "default_transaction_read_only is on", pgtest.Must(db.WriteRefusal(t.Context()))(t))
 }
 
-func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
+func TestOpenKeepsSettingsOfTheConnectionString(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	db := pgtest.Must(open(t.Context(), query(t, d.URL, "&application_name=mine&connect_timeout=7"),
@@ -96,7 +96,7 @@ func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 // refused opens a database, requires an *UnreachableError, and returns it.
 func refused(t *testing.T, url, direct string) *database.UnreachableError {
 	db, err := open(t.Context(), url, direct)
-	require.NotNil(t, db.Pool, "it may be there later")
+	require.NotNil(t, db.Pool, "the pool can connect later")
 	defer db.Close()
 	var unreachable *database.UnreachableError
 	require.ErrorAs(t, err, &unreachable)
@@ -120,7 +120,7 @@ func query(t *testing.T, address, parameters string) string {
 	return edit(t, address, func(u *url.URL) { u.RawQuery += parameters })
 }
 
-func TestOpenNamesWhatTheServerRefuses(t *testing.T) {
+func TestOpenExplainsRefusals(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	role := d.CreateRole()
@@ -268,11 +268,11 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		_, err := open(ctx, d.URL, direct)
 		require.ErrorIs(t, err, context.Canceled)
 		var unreachable *database.UnreachableError
-		require.NotErrorAs(t, err, &unreachable, "nothing is wrong with the database")
+		require.NotErrorAs(t, err, &unreachable, "an ended context is not an error of the database")
 	}
 }
 
-func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
+func TestLockTimeout(t *testing.T) {
 	t.Parallel()
 
 	d := pgtest.New(t)
@@ -287,7 +287,7 @@ func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
 		err := db.Pool.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&got)
 		db.Close()
 		require.NoError(t, err)
-		require.Equal(t, want, got, "a transaction pooler refuses it, and a URL says it itself")
+		require.Equal(t, want, got, "the option does not apply to a pooler or override the URL")
 	}
 }
 

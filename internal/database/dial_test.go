@@ -131,7 +131,7 @@ func socketOption(t *testing.T, conn *pgx.Conn, option int) int {
 	return value
 }
 
-func TestNoCancelRequestGoesThroughAPooler(t *testing.T) {
+func TestPoolersGetNoCancelRequests(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	for _, pooler := range []bool{false, true} {

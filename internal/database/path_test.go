@@ -82,7 +82,7 @@ func pooler(t *testing.T) string {
 	return "postgres://user@" + listener.Addr().String() + "/app?sslmode=disable"
 }
 
-func TestPoolerThatRefusesThePath(t *testing.T) {
+func TestOpenThroughAPoolerThatRefusesSearchPath(t *testing.T) {
 	t.Parallel()
 	d, address := pgtest.New(t), pooler(t)
 	e := refused(t, address, "")
@@ -119,13 +119,8 @@ func TestWorkersCommitAsynchronouslyWithOneDatabase(t *testing.T) {
 			databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, direct, pgcatalog.Names{}, 4))(t)
 		}
 		require.NoError(t, database.ForWork(t.Context(), databases))
-		kept := databases[0].Async()
-		require.NoError(t, database.ForWork(t.Context(), databases))
 		for i := range databases {
 			t.Cleanup(databases[i].Close)
-		}
-		if test.want.own == "off" {
-			require.Same(t, kept, databases[0].Async(), "the second time")
 		}
 		show := func(pool *pgxpool.Pool, setting string) (value string) {
 			require.NoError(t, pool.QueryRow(t.Context(), "SELECT coalesce(current_setting($1, true), '')",
@@ -137,13 +132,13 @@ func TestWorkersCommitAsynchronouslyWithOneDatabase(t *testing.T) {
 			show(db.Async(), "synchronous_commit"),
 			show(db.Async(), "sexton.synchronous_commit"),
 		})
-		require.Equal(t, "local", show(db.Pool, "synchronous_commit"), "what an operator was told waits")
+		require.Equal(t, "local", show(db.Pool, "synchronous_commit"), "commits with an answer to an operator wait")
 		require.NotEmpty(t, show(db.Sessions, "server_version"), "subscriptions connect")
 	})
 }
 
 // Without GenericPlan, Postgres plans this query again for each array.
-func TestQueriesAfterGenericPlanKeepIt(t *testing.T) {
+func TestGenericPlan(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.New(t).URL)
 	const sql = "SELECT count(*) FROM pg_class WHERE oid = ANY ($1::oid[])"
@@ -159,7 +154,7 @@ func TestQueriesAfterGenericPlanKeepIt(t *testing.T) {
 			&custom))
 	require.Equal(t, 10, generic)
 	require.Zero(t, custom)
-	require.Equal(t, "auto", pgtest.Scalar[string](t, conn, "SHOW plan_cache_mode"), "the connection goes on as it was")
+	require.Equal(t, "auto", pgtest.Scalar[string](t, conn, "SHOW plan_cache_mode"), "the setting ends with the transaction")
 	require.Error(t, database.After(t.Context(), conn, "1/0", sql, []uint32{}).Scan(new(int)))
 	require.NoError(t, conn.Ping(t.Context()))
 }
@@ -177,8 +172,8 @@ func TestConnectionLostBeforeTheStatementIsLost(t *testing.T) {
 	require.ErrorContains(t, err, "conn closed")
 }
 
-func TestAViolatedProtocolIsNotLost(t *testing.T) {
+func TestProtocolViolationIsNotALostConnection(t *testing.T) {
 	t.Parallel()
-	require.False(t, database.Lost(&pgconn.PgError{Code: "08P01", SeverityUnlocalized: "ERROR"}), "of a server")
-	require.True(t, database.Lost(&pgconn.PgError{Code: "08P01", Severity: "FATAL"}), "of a pooler that disconnects")
+	require.False(t, database.Lost(&pgconn.PgError{Code: "08P01", SeverityUnlocalized: "ERROR"}), "an error of a server")
+	require.True(t, database.Lost(&pgconn.PgError{Code: "08P01", Severity: "FATAL"}), "a pooler disconnects")
 }
