@@ -264,7 +264,7 @@ func unpinned(sql string) (lines []int) {
 
 // Statements qualify functions, types and operators, so that they never use functions,
 // types or operators of another role.
-func TestStatementsNameTheSchema(t *testing.T) {
+func TestStatementsQualifyNames(t *testing.T) {
 	t.Parallel()
 	files := 0
 	for _, root := range []string{"../internal", "../river_jobs", "../triggers", "../sql"} {
@@ -288,7 +288,7 @@ func TestStatementsNameTheSchema(t *testing.T) {
 	require.Greater(t, files, 300)
 }
 
-func TestTheLintFindsWhatThePathDecides(t *testing.T) {
+func TestLintFindsUnqualifiedNames(t *testing.T) {
 	t.Parallel()
 	for sql, want := range map[string]string{
 		"SELECT now()": "now", "SELECT 1 WHERE format('%s', x) IS NULL": "format", "SELECT x::text": "text",

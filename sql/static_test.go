@@ -19,7 +19,7 @@ import (
 
 // No statement uses NOWAIT. Since Postgres 18, log_lock_failures writes a line for each
 // failed NOWAIT, but none for SKIP LOCKED and lock_timeout.
-func TestNoStatementSaysNowait(t *testing.T) {
+func TestNoStatementUsesNowait(t *testing.T) {
 	t.Parallel()
 	var files int
 	for _, root := range []string{".", "../internal", "../river_jobs", "../triggers"} {
@@ -34,7 +34,7 @@ func TestNoStatementSaysNowait(t *testing.T) {
 			return err
 		}))
 	}
-	require.Greater(t, files, 500, "the files were found")
+	require.Greater(t, files, 500, "number of checked files")
 }
 
 func TestMigrationsCountFromOne(t *testing.T) {
@@ -50,10 +50,10 @@ func TestMigrationsCountFromOne(t *testing.T) {
 		}
 		files, err := fs.ReadDir(sqlfiles.Migrations, path.Join("migrations", folder.Name()))
 		require.NoError(t, err)
-		require.Len(t, files, len(ups), "%s holds nothing else", folder.Name())
+		require.Len(t, files, len(ups), "%s has no other files", folder.Name())
 
 		_, err = fs.Stat(sqlfiles.Grants, path.Join("grants", folder.Name()+".sql"))
-		require.NoError(t, err, "every component says who may use it")
+		require.NoError(t, err, "every component has grants")
 	}
 }
 
@@ -99,7 +99,7 @@ func TestEveryNameIsQualified(t *testing.T) {
 
 // Every file of a function can be run again, and has one function with the name of the
 // file.
-func TestFunctionsAreInstalledAnew(t *testing.T) {
+func TestFunctionsCanBeInstalledAgain(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Glob(sqlfiles.Functions, "functions/*/*.sql")
 	require.NoError(t, err)

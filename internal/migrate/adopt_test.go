@@ -11,7 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// emptied leaves a database as a schema dump does: no rows, sequences at their beginning.
+// emptied is SQL that deletes all rows of the schema sexton and restarts its sequences,
+// as after the restore of a schema dump.
 const emptied = `DO $$ DECLARE one record; BEGIN
 	FOR one IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind IN ('r', 'p') LOOP
 		EXECUTE format('TRUNCATE %s RESTART IDENTITY CASCADE', one.name);
@@ -21,11 +22,10 @@ const emptied = `DO $$ DECLARE one record; BEGIN
 	END LOOP;
 END $$`
 
-// Up installs objects that a dump, a restore or a person has left out, and reports that
-// the rest is Sexton's by its comments.
-func TestUpAdoptsAndRepairs(t *testing.T) {
+// Up installs missing objects, and recognizes the existing objects by their comments.
+func TestUpRestoresMissingObjects(t *testing.T) {
 	t.Parallel()
-	// The queues are Sexton's.
+	// Without these tables of the application, Up creates Sexton's own queues.
 	application := exampleapp.Schema() + "; DROP TABLE group_deletion_schedules, import_placeholder_user_details"
 	fresh := pgtest.New(t)
 	fresh.Exec(application)
@@ -46,8 +46,8 @@ func TestUpAdoptsAndRepairs(t *testing.T) {
 		"all dropped queues":               "DROP TABLE loose_foreign_keys_deleted_records, group_deletion_schedules, users_ghost_user_migrations, import_placeholder_user_details",
 		"a dropped trigger and its schema": "DROP SCHEMA sexton CASCADE; DROP TABLE group_deletion_schedules",
 		"a dropped table of River's":       "DROP TABLE sexton.river_queue",
-		"River's versions alone missing":   "TRUNCATE sexton.river_migration",
-		"River dropped":                    "DROP TABLE sexton.river_job, sexton.river_migration",
+		"missing versions of River":        "TRUNCATE sexton.river_migration",
+		"dropped tables of River's":        "DROP TABLE sexton.river_job, sexton.river_migration",
 	}, func(t *testing.T, _, damage string) {
 		d := pgtest.New(t)
 		d.Exec(application)
@@ -64,8 +64,8 @@ func TestUpAdoptsAndRepairs(t *testing.T) {
 	})
 }
 
-// pg_dump --no-comments leaves out how Sexton's tables are known. Those that have the
-// form of Sexton's are.
+// After the restore of a dump without comments, Up adopts tables that have the columns of
+// Sexton's tables. It refuses tables with other columns.
 func TestUpAdoptsTablesWithoutComments(t *testing.T) {
 	t.Parallel()
 	d, db := installed(t)
@@ -89,7 +89,7 @@ func TestUpAdoptsTablesWithoutComments(t *testing.T) {
 	}
 }
 
-func TestUpKeepsJobsOfADamagedRiver(t *testing.T) {
+func TestUpKeepsJobsIfRiversTablesAreIncomplete(t *testing.T) {
 	t.Parallel()
 	d, db := installed(t)
 	d.Exec("INSERT INTO sexton.river_job (args, kind, max_attempts, state) VALUES ('{}', 'cleanup', 1, 'available'); DROP TABLE sexton.river_queue")

@@ -11,7 +11,7 @@ import (
 	"sexton/internal/render"
 )
 
-// check returns the reasons to fail that Up can find before it changes anything.
+// check returns the errors that Up can detect before it changes anything.
 func (db Database) check(snap snapshot) error {
 	if err := db.fits(snap); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (db Database) fits(snap snapshot) error {
 	return nil
 }
 
-// conflict returns the error for objects that have names which Sexton needs.
+// conflict returns the error for existing objects with names that Sexton needs.
 func (db Database) conflict(fix string, objects ...string) error {
 	return fmt.Errorf("database %s has %s, which Sexton did not create; nothing was changed: %s", db.Name,
 		strings.Join(objects, ", "), fix)
@@ -106,9 +106,9 @@ type ComponentStatus struct {
 	Enabled bool  `json:"enabled"`
 	Current int64 `json:"current"`
 	Latest  int64 `json:"latest"`
-	// Pending are the migrations that Up would run, in order.
+	// Pending has the migrations that Up would run, in order.
 	Pending []Migration `json:"pending"`
-	// FunctionsDiffer reports that the functions come from another release.
+	// FunctionsDiffer reports that the installed functions are from another release.
 	FunctionsDiffer bool `json:"functions_differ,omitempty"`
 }
 
@@ -140,8 +140,9 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 // OtherFunctionsText is the message for components that OtherFunctions returns.
 const OtherFunctionsText = "its functions are from another release; run `sexton migrate up` of the newest one"
 
-// OtherFunctions returns the components whose functions differ from this release's. That
-// is expected for one of two releases whose workers run at the same time.
+// OtherFunctions returns the components whose installed functions differ from the
+// functions of this release. While workers of two releases run, that is expected for one
+// of them.
 func OtherFunctions(ctx context.Context, db Database) (components []string, _ error) {
 	statuses, err := Status(ctx, db)
 	for _, c := range statuses {

@@ -11,35 +11,36 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// component is a set of objects with a version of its own. Its migrations are the SQL
-// files of one folder. River's tables are also a component: River migrates them in the
-// schema sexton and records their version.
+// component is a set of database objects with a version of its own. Its migrations are
+// the SQL files of one folder. River's tables are also a component: River migrates them
+// in the schema sexton and records their version.
 type component struct {
 	name string
-	// queue is a deletion table in the tracked schema. holds describes its rows. If
-	// columns is set, the application may have created the table with these columns.
+	// queue is the component's deletion table in the tracked schema, if it has one. holds
+	// describes its rows in messages. If columns is set, the application may have created
+	// the table with these columns.
 	queue, holds string
 	columns      []string
-	// needs are the application's tables that the component needs.
+	// needs has the application's tables that the component needs.
 	needs []Need
-	// rights are the privileges on tables of the tracked schema that the owner of the
+	// privileges has the privileges on tables of the tracked schema that the owner of the
 	// functions needs.
-	rights []right
-	// pending is the work that Down would discard.
+	privileges []tablePrivileges
+	// pending describes the work that Down would discard.
 	pending pending
 }
 
-type right struct {
+type tablePrivileges struct {
 	table      string
 	privileges []string
 }
 
 // pending describes the pending work of a component: the rows of a table that meet the
-// condition. The table is in the tracked schema if it is the component's queue, and else
-// in Sexton's. message is a format for their number.
+// condition. The table is in the tracked schema if it is the component's queue, and
+// otherwise in the schema sexton. message is a format with the number of rows.
 type pending struct{ table, condition, message string }
 
-// The components in the order of their installation.
+// These constants are the names of the components, in the order of their installation.
 const (
 	Base             = "base"
 	Jobs             = "jobs"
@@ -52,7 +53,7 @@ const (
 	Undo             = "undo"
 )
 
-// complete returns the database with every component, for Down.
+// complete returns the database with every component enabled, for Down.
 func (db Database) complete() Database {
 	db.Jobs, db.Components = true, nil
 	for _, c := range allComponents() {
@@ -109,7 +110,7 @@ func (c component) rows() string {
 	return string(text)
 }
 
-// The tables of the tracked schema that several components use.
+// These constants are tables of the tracked schema that several components use.
 const (
 	tombstones = "loose_foreign_keys_deleted_records"
 	ghostQueue = "users_ghost_user_migrations"
@@ -128,7 +129,7 @@ func allComponents() []component {
 		riverComponent(),
 		{
 			name: LooseForeignKeys, queue: tombstones, holds: "tombstones",
-			rights: []right{{tombstones, []string{"SELECT", "INSERT"}}},
+			privileges: []tablePrivileges{{tombstones, []string{"SELECT", "INSERT"}}},
 			pending: pending{
 				tombstones, "status = 1",
 				"pending tombstones (%d), each for a deleted parent whose children are not cleaned up; " +
@@ -145,7 +146,7 @@ func allComponents() []component {
 				"wait until they expire, or pass --force to forget them"},
 		},
 	}
-	// A folder of migrations alone is a component, too.
+	// Every folder of migrations is a component.
 	folders, _ := fs.ReadDir(sqlfiles.Migrations, "migrations")
 	for _, folder := range folders {
 		if name := folder.Name(); folder.IsDir() && !slices.ContainsFunc(list,
@@ -171,7 +172,7 @@ func ghostUsers() component {
 			{Table: groups, With: []string{groups, members}, Columns: columns("", "id", "parent_id", "path")},
 			{Table: members, With: []string{groups, members}, Columns: columns("", membership...)},
 		},
-		rights: []right{
+		privileges: []tablePrivileges{
 			{users, []string{"SELECT", "INSERT", "UPDATE"}},
 			{ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 			{members, []string{"SELECT"}},
@@ -190,7 +191,7 @@ func placeholderUsers() component {
 			"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at",
 			"created_at", "updated_at",
 		},
-		rights: []right{{details, []string{"SELECT"}}},
+		privileges: []tablePrivileges{{details, []string{"SELECT"}}},
 		pending: pending{details, "namespace_id IS NULL", "placeholder users without an owner (%d); " +
 			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget them"},
 	}
@@ -215,7 +216,7 @@ func adjournedGroups() component {
 				Columns: []Column{{Name: "deletion_adjourned_period", Type: Integer, Optional: true}},
 			},
 		},
-		rights: []right{
+		privileges: []tablePrivileges{
 			{users, []string{"SELECT"}},
 			{groups, []string{"SELECT", "UPDATE"}},
 			{schedules, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
@@ -247,7 +248,7 @@ func externalDiffs() component {
 				"latest_merge_request_diff_id"),
 				[]Column{{Name: "target_project_id", Optional: true}})},
 		},
-		rights: []right{{"merge_request_diffs", []string{"SELECT"}}, {"merge_request_diff_files", []string{"SELECT"}}},
+		privileges: []tablePrivileges{{"merge_request_diffs", []string{"SELECT"}}, {"merge_request_diff_files", []string{"SELECT"}}},
 		pending: pending{removals, "true", "objects of deleted diffs to be removed (%d); " +
 			"let `sexton job run schedule_migrate_external_diffs` finish, or pass --force to leave them in the store"},
 	}
@@ -273,7 +274,7 @@ func trackedTables() (names []string) {
 	return names
 }
 
-// components returns the components of the database.
+// components returns the enabled components of the database.
 func (db Database) components() []component {
 	all := render.Each(render.Each(allComponents(), db.Users.fit), db.Groups.fit)
 	return slices.DeleteFunc(all, func(c component) bool {
@@ -300,7 +301,7 @@ func (db Database) queueID(c component) string {
 // privileges, with one privilege each.
 func (db Database) ownerNeeds() (tables, privileges []string) {
 	for _, c := range db.components() {
-		for _, r := range c.rights {
+		for _, r := range c.privileges {
 			for _, privilege := range r.privileges {
 				tables, privileges = append(tables, r.table), append(privileges, privilege)
 			}

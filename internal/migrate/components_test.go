@@ -13,28 +13,28 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// with is everything, and more components.
+// with returns the settings of everything with additional components.
 func with(t *testing.T, d *pgtest.Database, components ...string) migrate.Database {
 	db := everything(t, d)
 	db.Components = append(db.Components, components...)
 	return db
 }
 
-// requireMissing expects that Check misses an object.
+// requireMissing requires that Check reports a missing object.
 func requireMissing(t *testing.T, db migrate.Database, object string) {
 	var schema *migrate.SchemaError
 	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
 	require.ErrorContains(t, schema, " lacks "+object)
 }
 
-// comesAndGoes installs a component twice, looks at it, and expects that its removal
-// leaves what was there before.
-func comesAndGoes(t *testing.T, db migrate.Database, name string, state func() any, look func()) {
+// testInstallAndRemoval installs a component twice, calls check, removes Sexton, and
+// requires that the state is the same as before.
+func testInstallAndRemoval(t *testing.T, db migrate.Database, name string, state func() any, check func()) {
 	before := state()
 	up(t, db)
 	require.NoError(t, migrate.Check(t.Context(), db))
-	look()
-	require.Empty(t, component(t, up(t, db), name).Applied, "the second run finds nothing to do")
+	check()
+	require.Empty(t, component(t, up(t, db), name).Applied, "the second run applies nothing")
 	down(t, migrate.Database{Name: "main", Conn: db.Conn, TrackedSchema: "public"})
 	require.Equal(t, before, state())
 	up(t, db)
@@ -50,7 +50,7 @@ CREATE TABLE users (id bigint PRIMARY KEY, state text, admin boolean);
 CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date);
 CREATE TABLE projects (id bigint PRIMARY KEY, group_id bigint);`
 
-// A table that the application has brought along, as in the original.
+// groupSchedules creates a schedule table of the application, as in GitLab.
 const groupSchedules = `CREATE TABLE group_deletion_schedules (
 	group_id bigint PRIMARY KEY REFERENCES groups ON DELETE CASCADE, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
 	marked_for_deletion_on date NOT NULL, remark text);`
@@ -58,28 +58,28 @@ const groupSchedules = `CREATE TABLE group_deletion_schedules (
 func TestAdjournedGroupsAreInstalledAndRemoved(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"with a table of ours":              groupsTables,
-		"with a table of the application's": groupsTables + groupSchedules,
-		"on the reference schema":           exampleapp.Schema(),
+		"with Sexton's table":          groupsTables,
+		"with the application's table": groupsTables + groupSchedules,
+		"on the reference schema":      exampleapp.Schema(),
 	}, func(t *testing.T, _, tables string) {
 		d := pgtest.New(t)
 		d.Exec(tables)
-		comesAndGoes(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups,
-			func() any { return catalogueWithoutWriters(d) }, func() {
-				require.Empty(t, openFunctions(d))
+		testInstallAndRemoval(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups,
+			func() any { return catalogWithoutWriters(d) }, func() {
+				require.Empty(t, publicFunctions(d))
 			})
 	})
 }
 
-// openFunctions are the functions in Sexton's schema that PUBLIC may call.
-func openFunctions(d *pgtest.Database) [][]string {
+// publicFunctions returns the functions in Sexton's schema that PUBLIC may call.
+func publicFunctions(d *pgtest.Database) [][]string {
 	return d.Rows(`
 		SELECT p.oid::regprocedure FROM pg_proc AS p
 		WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
 			AND EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0)`)
 }
 
-func TestNoFunctionIsForPublic(t *testing.T) {
+func TestPublicMayCallNoFunction(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(exampleapp.Schema())
@@ -88,22 +88,22 @@ func TestNoFunctionIsForPublic(t *testing.T) {
 		migrate.Undo,
 	}
 	db := with(t, d, components...)
-	before := catalogueWithoutToast(d)
+	before := catalogWithoutToast(d)
 	up(t, db)
-	require.Empty(t, openFunctions(d))
+	require.Empty(t, publicFunctions(d))
 	down(t, db)
-	require.Equal(t, before, catalogueWithoutToast(d), "nothing is left")
+	require.Equal(t, before, catalogWithoutToast(d), "nothing is left")
 }
 
-// A rule of the application's own outlives migrations, whether it was there first or came
-// later. It goes with the schema.
+// Migrations keep an application's own rule, whether it was created before or after the
+// first migration. Down drops it with the schema.
 func TestUpKeepsTheApplicationsRule(t *testing.T) {
 	t.Parallel()
 	const rule = `CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT user_id = 7'`
 	allowed := func(d *pgtest.Database) bool {
 		return pgtest.Scalar[bool](t, d, "SELECT sexton.may_remove_group(7, 1) AND NOT sexton.may_remove_group(1, 1)")
 	}
-	for name, first := range map[string]bool{"it was there first": true, "it came later": false} {
+	for name, first := range map[string]bool{"created before the migration": true, "created after the migration": false} {
 		t.Run(name, func(t *testing.T) {
 			d := pgtest.New(t)
 			d.Exec(groupsTables)
@@ -128,7 +128,7 @@ func TestExternalDiffsAreInstalledAndRemoved(t *testing.T) {
 	d := pgtest.New(t)
 	d.Exec(exampleapp.Schema())
 	db := with(t, d, migrate.ExternalDiffs)
-	comesAndGoes(t, db, migrate.ExternalDiffs, func() any { return catalogueWithoutWriters(d) }, func() {
+	testInstallAndRemoval(t, db, migrate.ExternalDiffs, func() any { return catalogWithoutWriters(d) }, func() {
 		require.Equal(t, [][]string{{"A"}},
 			d.Rows("SELECT tgenabled FROM pg_trigger WHERE tgname = 'sexton_external_diffs_removed'"))
 	})
@@ -136,7 +136,7 @@ func TestExternalDiffsAreInstalledAndRemoved(t *testing.T) {
 	down(t, db)
 }
 
-func TestEveryInstallationIsItself(t *testing.T) {
+func TestInstallationsHaveDifferentIdentities(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 2 {
@@ -145,14 +145,15 @@ func TestEveryInstallationIsItself(t *testing.T) {
 		up(t, with(t, d, migrate.ExternalDiffs))
 		rows := d.Rows("SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation")
 		require.Len(t, rows, 1)
-		require.Regexp(t, `^[0-9]+/[0-9]+$`, rows[0][1], "the server's identifier and the database's number")
+		require.Regexp(t, `^[0-9]+/[0-9]+$`, rows[0][1], "the server's identifier and the database's OID")
 		require.False(t, seen[rows[0][0]] || seen[rows[0][1]])
 		seen[rows[0][0]], seen[rows[0][1]] = true, true
 	}
 }
 
-// Some services keep the server's identifier to themselves.
-func TestThePlaceOfADatabaseThatMayNotKnowItsServer(t *testing.T) {
+// If the role may not read the server's identifier, as in some hosted services, the
+// identity contains "unknown" instead.
+func TestIdentityWithoutTheServersIdentifier(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(exampleapp.Schema())
@@ -168,7 +169,7 @@ const usersTable = `CREATE TABLE users (
 	id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, username text NOT NULL UNIQUE, email text NOT NULL UNIQUE,
 	name text, state text, user_type smallint, admin boolean);`
 
-// A queue that the application has brought along, as in the original.
+// usersQueue creates a queue of users that belongs to the application, as in GitLab.
 const usersQueue = `CREATE TABLE users_ghost_user_migrations (
 	id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, user_id bigint NOT NULL UNIQUE REFERENCES users ON DELETE CASCADE,
 	initiator_user_id bigint, hard_delete boolean NOT NULL DEFAULT false, consume_after timestamptz NOT NULL DEFAULT now(),
@@ -177,14 +178,15 @@ const usersQueue = `CREATE TABLE users_ghost_user_migrations (
 func TestGhostUsersAreInstalledAndRemoved(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"with a queue of ours":              exampleapp.Schema(),
-		"with a queue of the application's": usersTable + usersQueue,
+		"with Sexton's queue":          exampleapp.Schema(),
+		"with the application's queue": usersTable + usersQueue,
 	}, func(t *testing.T, _, tables string) {
 		d := pgtest.New(t)
 		d.Exec(tables)
-		// The application's column is kept, and Sexton's column is dropped.
-		state := func() any { return []any{catalogueWithoutWriters(d), columnsOf(d, "users_ghost_user_migrations")} }
-		comesAndGoes(t, with(t, d, migrate.GhostUsers), migrate.GhostUsers, state, func() {
+		// Down keeps the application's column last_error and drops the columns that Up
+		// has added.
+		state := func() any { return []any{catalogWithoutWriters(d), columnsOf(d, "users_ghost_user_migrations")} }
+		testInstallAndRemoval(t, with(t, d, migrate.GhostUsers), migrate.GhostUsers, state, func() {
 			d.Exec(`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada')`)
 			require.True(t, pgtest.Scalar[bool](t, d, "SELECT sexton.delete_user(id, NULL) FROM users"))
 			require.Equal(t, [][]string{{"0", "NULL", "0", "0", "0", "NULL"}}, d.Rows(`
@@ -196,16 +198,16 @@ func TestGhostUsersAreInstalledAndRemoved(t *testing.T) {
 
 const groupsTable = `CREATE TABLE groups (id bigint PRIMARY KEY);`
 
-// Details that the application has brought along, as in the original.
+// detailsTable creates a table of details that belongs to the application, as in GitLab.
 const detailsTable = `CREATE TABLE import_placeholder_user_details (
 	id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, placeholder_user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
 	namespace_id bigint, deletion_attempts integer NOT NULL DEFAULT 0, organization_id bigint NOT NULL, last_deletion_attempt_at timestamptz,
 	created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL);`
 
-// catalogueWithoutToast leaves out what Postgres makes for a column of text and keeps
-// without it.
-func catalogueWithoutToast(d *pgtest.Database) []string {
-	return slices.DeleteFunc(catalogueWithoutWriters(d),
+// catalogWithoutToast returns the lines of catalogWithoutWriters without TOAST tables.
+// Postgres creates a TOAST table for a text column and keeps it if the column is dropped.
+func catalogWithoutToast(d *pgtest.Database) []string {
+	return slices.DeleteFunc(catalogWithoutWriters(d),
 		func(line string) bool { return strings.HasPrefix(line, "class pg_toast.") })
 }
 
@@ -213,14 +215,14 @@ func TestPlaceholderUsersAreInstalledAndRemoved(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		tables string
-		// ours are the columns and indexes with Sexton's comment.
+		// ours has the columns and indexes with Sexton's comment.
 		ours [][]string
 	}
 	columns, index := [][]string{{"blocked_by"}, {"last_error"}},
 		[]string{"sexton_placeholder_user_details_eligible_idx"}
 	pgtest.Each(t, map[string]example{
-		"details of ours":              {usersTable + groupsTable, append(slices.Clone(columns), index)},
-		"details of the application's": {usersTable + detailsTable, append(slices.Clone(columns), index)},
+		"Sexton's details":          {usersTable + groupsTable, append(slices.Clone(columns), index)},
+		"the application's details": {usersTable + detailsTable, append(slices.Clone(columns), index)},
 		"with an index and a column of its own": {
 			usersTable + detailsTable + `ALTER TABLE import_placeholder_user_details ADD last_error text;
 				CREATE INDEX ON import_placeholder_user_details (deletion_attempts, last_deletion_attempt_at, id) WHERE namespace_id IS NULL;`, columns[:1],
@@ -229,8 +231,8 @@ func TestPlaceholderUsersAreInstalledAndRemoved(t *testing.T) {
 	}, func(t *testing.T, _ string, test example) {
 		d := pgtest.New(t)
 		d.Exec(test.tables)
-		state := func() any { return []any{catalogueWithoutToast(d), columnsOf(d, "import_placeholder_user_details")} }
-		comesAndGoes(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers), migrate.PlaceholderUsers, state,
+		state := func() any { return []any{catalogWithoutToast(d), columnsOf(d, "import_placeholder_user_details")} }
+		testInstallAndRemoval(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers), migrate.PlaceholderUsers, state,
 			func() {
 				require.Equal(t, test.ours, d.Rows(`
 				SELECT attname::text FROM pg_attribute WHERE attrelid = 'import_placeholder_user_details'::regclass AND col_description(attrelid, attnum) LIKE 'Sexton:%'
@@ -243,12 +245,13 @@ func TestPlaceholderUsersAreInstalledAndRemoved(t *testing.T) {
 	})
 }
 
-// Where the groups are known, their deletion makes placeholders ownerless.
-func TestDetailsOfOursFollowTheGroups(t *testing.T) {
+// If the table groups has a suitable key, the details refer to it, and the deletion of a
+// group sets namespace_id to NULL.
+func TestDetailsReferToGroups(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		groups string
-		follow bool
+		refers bool
 	}
 	pgtest.Each(t, map[string]example{
 		"groups":                  {groupsTable + "INSERT INTO groups VALUES (7);", true},
@@ -263,22 +266,24 @@ func TestDetailsOfOursFollowTheGroups(t *testing.T) {
 		up(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers))
 		d.Exec("INSERT INTO users (username, email) VALUES ('p', 'p@example.com')")
 		d.Exec("INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, 7 FROM users")
-		if test.follow {
+		if test.refers {
 			d.Exec("DELETE FROM groups")
 			require.Equal(t, [][]string{{"NULL"}}, d.Rows("SELECT namespace_id FROM import_placeholder_user_details"))
 		}
 		d.Exec("DELETE FROM users")
-		require.Empty(t, d.Rows("SELECT FROM import_placeholder_user_details"), "the details go with their user")
+		require.Empty(t, d.Rows("SELECT FROM import_placeholder_user_details"), "details are deleted with their user")
 	})
 }
 
-// A deletion table is looked for where it was installed, and missed there.
-func TestDeletionTablesStayWhereTheyWereInstalled(t *testing.T) {
+// Check searches a deletion table in the schema in which it was installed. If the
+// configuration names another schema, it reports the difference. If the table is missing,
+// it reports that.
+func TestCheckFindsDeletionTablesInAnotherSchema(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		tables string
-		// moved happens before the schema is another one, back before it is the first one
-		// again.
+		// moved is run before another schema is configured, and back before the first
+		// schema is configured again.
 		moved, back  string
 		holds, queue string
 		components   []string
@@ -291,7 +296,7 @@ func TestDeletionTablesStayWhereTheyWereInstalled(t *testing.T) {
 			groupsTables, "", "", "groups to be deleted", "group_deletion_schedules",
 			[]string{migrate.AdjournedGroups},
 		},
-		"our queue": {usersTable, toApp, toPublic, "users to be deleted", "users_ghost_user_migrations", ghosts},
+		"users": {usersTable, toApp, toPublic, "users to be deleted", "users_ghost_user_migrations", ghosts},
 		"placeholders": {
 			usersTable, toApp + "; ALTER TABLE users_ghost_user_migrations SET SCHEMA app",
 			toPublic + "; ALTER TABLE app.users_ghost_user_migrations SET SCHEMA public",

@@ -18,18 +18,18 @@ import (
 // transaction. In the tracked schema it removes the objects whose comments begin with
 // "Sexton:".
 //
-// Unless force is set it refuses while work is pending or deletions are kept for undo. It
-// always refuses while other objects depend on Sexton's, and returns a *SchemaError if
-// the schema is newer than this program.
+// If work is pending or deletions are kept for undo, Down returns an error unless force
+// is set. If other objects depend on Sexton's objects, it always returns an error. It
+// returns a *SchemaError if the schema is newer than this program.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db.complete(), func(s *session) error { return s.down(ctx, force, &report) })
 	return report, problem.Doing(err, "migrate database %s down", db.Name)
 }
 
-// CheckDown returns the reasons to refuse that Down can find before it removes anything.
-// With several databases, check all of them before the first Down: pending work of one
-// database may need another one.
+// CheckDown returns the errors that Down can detect before it removes anything. If there
+// are several databases, call CheckDown for all of them before the first Down, because
+// pending work of one database may need another database.
 func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
 	err := withSession(ctx, log, db.complete(), func(s *session) error {
 		snap, err := s.db.readSnapshot(ctx, s.pool)
@@ -78,7 +78,8 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 			return err
 		}
 		removed = snap.hasSchema || len(statements) > 0
-		// Before the functions that name the rules are dropped.
+		// The privileges are revoked before the functions are dropped, because the bodies
+		// of the functions name the application's rules.
 		if err := s.revokeOwner(ctx, tx); err != nil {
 			return err
 		}
@@ -147,9 +148,9 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	return &report, err
 }
 
-// refuseDependents returns an error if other objects depend on Sexton's. It is called
-// before anything is removed: with its tables but without its triggers, Sexton would
-// record no deletions and report no error.
+// refuseDependents returns an error if other objects depend on Sexton's objects. It is
+// called before anything is removed: with its tables but without its triggers, Sexton
+// would record no deletions and report no error.
 func (s *session) refuseDependents(ctx context.Context) error {
 	objects, err := list(ctx, s.pool, "dependents", pgx.RowTo[string], sqlText("dependents"), s.db.TrackedSchema,
 		queues())

@@ -17,11 +17,11 @@ func installTriggers(t *testing.T, d *pgtest.Database, parents ...triggers.Paren
 	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{TrackedSchema: "public"}, parents))(t)
 }
 
-func TestDownLeavesNothing(t *testing.T) {
+func TestDownRemovesEverything(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec("CREATE TABLE parents (id bigint PRIMARY KEY); CREATE TABLE tags (id uuid PRIMARY KEY)")
-	before := catalogueWithoutWriters(d)
+	before := catalogWithoutWriters(d)
 	db := everything(t, d)
 	up(t, db)
 	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}},
@@ -29,7 +29,7 @@ func TestDownLeavesNothing(t *testing.T) {
 
 	// Down removes all installed components, whether or not they are configured.
 	report := down(t, migrate.Database{Name: "main", Conn: db.Conn, TrackedSchema: "public"})
-	require.Equal(t, before, catalogueWithoutWriters(d))
+	require.Equal(t, before, catalogWithoutWriters(d))
 	require.Len(t, report.Components, 4)
 	require.Equal(t, migrate.LooseForeignKeys, report.Components[0].Component)
 	for _, c := range report.Components {
@@ -38,26 +38,27 @@ func TestDownLeavesNothing(t *testing.T) {
 	require.Len(t, report.Triggers.Triggers, 4)
 
 	report = down(t, db)
-	require.Empty(t, report.Components, "the second run finds nothing")
+	require.Empty(t, report.Components, "the second run removes nothing")
 	up(t, db)
 }
 
 func TestDownAfterAJobHasRunTwice(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	before := catalogueWithoutWriters(d)
+	before := catalogWithoutWriters(d)
 	db := everything(t, d)
 	up(t, db)
 	d.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, state, finalized_at, unique_key, unique_states)
 		SELECT '{}', 'cleanup', 1, 'completed', now(), 'one', B'11110001' FROM generate_series(1, 2)`)
 	down(t, db)
-	require.Equal(t, before, catalogueWithoutWriters(d))
+	require.Equal(t, before, catalogWithoutWriters(d))
 }
 
-// catalogueWithoutWriters is catalogue for comparisons across changes that were undone:
-// CREATE TRIGGER writes to the table's row in pg_class.
-func catalogueWithoutWriters(d *pgtest.Database) []string {
-	lines := catalogue(d)
+// catalogWithoutWriters returns the lines of catalog without transaction ids. CREATE
+// TRIGGER writes to the table's row in pg_class, so the ids differ after a change that
+// was reverted.
+func catalogWithoutWriters(d *pgtest.Database) []string {
+	lines := catalog(d)
 	for i, line := range lines {
 		for line[len(line)-1] != ' ' {
 			line = line[:len(line)-1]
@@ -75,24 +76,25 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 	up(t, db)
 	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}})
 	d.Exec("DELETE FROM parents WHERE id <= 3")
-	before := catalogue(d)
+	before := catalog(d)
 
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
 	require.ErrorContains(t, err, "database main still has pending tombstones (3)")
 	require.ErrorContains(t, err, "--force")
 	require.NotContains(t, err.Error(), "triggers are already removed")
-	require.Equal(t, before, catalogue(d), "triggers included")
+	require.Equal(t, before, catalog(d), "triggers included")
 
 	pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, true))(t)
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname ~ 'sexton')"))
 }
 
-// What waits would be lost, and what others made of a component's objects would break.
+// Down returns an error while a component has pending work, unless force is set, and
+// while other objects depend on the component's objects.
 func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 	t.Parallel()
 	type example struct {
-		components                []string
-		tables, given, work, said string
+		components                   []string
+		tables, given, work, message string
 	}
 	pgtest.Each(t, map[string]example{
 		"users to be deleted": {
@@ -130,7 +132,7 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 		up(t, db)
 		d.Exec(test.given)
 		_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-		require.ErrorContains(t, err, "database main still has "+test.said)
+		require.ErrorContains(t, err, "database main still has "+test.message)
 		require.Equal(t, 1, strings.Count(err.Error(), "still has"), err)
 
 		d.Exec("CREATE VIEW waiting AS SELECT * FROM " + test.work)
@@ -142,9 +144,9 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 	})
 }
 
-// A removal that fails halfway would leave tables without triggers: all looks well and
-// nothing is recorded.
-func TestDownRefusesWhereOthersDependOnIt(t *testing.T) {
+// Down changes nothing if other objects depend on Sexton's objects. Otherwise the removal
+// could fail after the triggers are dropped, and deletions would not be recorded.
+func TestDownRefusesWhileObjectsDependOnSexton(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec("CREATE TABLE parents (id bigint PRIMARY KEY)")
@@ -157,30 +159,30 @@ func TestDownRefusesWhereOthersDependOnIt(t *testing.T) {
 		CREATE TABLE copies (LIKE sexton.audit); ALTER TABLE copies INHERIT sexton.audit;
 		CREATE FUNCTION waiting() RETURNS SETOF sexton.backlog BEGIN ATOMIC SELECT * FROM sexton.backlog; END;
 		CREATE TABLE notes (run_id bigint REFERENCES sexton.runs (id))`)
-	before := catalogueWithoutWriters(d)
+	before := catalogWithoutWriters(d)
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, true)
 	require.ErrorContains(t, err,
 		"database main: public.backlog, public.copies, public.notes, public.seen, public.waiting() depend on Sexton's objects; nothing was changed")
-	require.Equal(t, before, catalogueWithoutWriters(d))
+	require.Equal(t, before, catalogWithoutWriters(d))
 }
 
-func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
+func TestDownAfterPartialRemoval(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"objects dropped by hand": `DROP TABLE sexton.leases, sexton.clients, sexton.events, loose_foreign_keys_deleted_records;
 			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.job_args`,
 		"the schema dropped by hand":  "DROP SCHEMA sexton CASCADE",
-		"a table put into the schema": "CREATE TABLE sexton.mine (id int)",
-		"a database without versions": "COMMENT ON SCHEMA sexton IS NULL",
-		"a database without River's":  "TRUNCATE sexton.river_migration",
+		"another table in the schema": "CREATE TABLE sexton.mine (id int)",
+		"missing versions":            "COMMENT ON SCHEMA sexton IS NULL",
+		"missing versions of River":   "TRUNCATE sexton.river_migration",
 	}, func(t *testing.T, _, damage string) {
 		d := pgtest.New(t)
-		before := catalogue(d)
+		before := catalog(d)
 		db := everything(t, d)
 		up(t, db)
 		d.Exec(damage)
 		down(t, db)
-		require.Equal(t, before, catalogue(d))
+		require.Equal(t, before, catalog(d))
 	})
 }
 
@@ -189,13 +191,13 @@ func TestDownKeepsTablesWithoutSextonsComment(t *testing.T) {
 	d := pgtest.New(t)
 	d.Exec("CREATE TABLE theirs (id bigint, note text); CREATE INDEX theirs_idx ON theirs (id); COMMENT ON COLUMN theirs.note IS 'Sexton: not ours'; " +
 		"COMMENT ON TABLE theirs IS 'Sexton: not ours'")
-	before := catalogue(d)
+	before := catalog(d)
 	db := everything(t, d)
 	up(t, db)
 	d.Exec("COMMENT ON TABLE loose_foreign_keys_deleted_records IS 'kept'")
 	down(t, db)
 	d.Exec("DROP TABLE loose_foreign_keys_deleted_records")
-	require.Equal(t, before, catalogue(d))
+	require.Equal(t, before, catalog(d))
 }
 
 func TestDownRefusesWhileDeletionsAreKept(t *testing.T) {
@@ -217,7 +219,7 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 	db := everything(t, d)
 	require.NoError(t, migrate.CheckDown(t.Context(), pgtest.Logger(t), db, false), "nothing is installed")
 	up(t, db)
-	before := catalogue(d)
+	before := catalog(d)
 	check := func(force bool) error { return migrate.CheckDown(t.Context(), pgtest.Logger(t), db, force) }
 	require.NoError(t, check(false))
 	d.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1)")
@@ -228,10 +230,10 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 	d.Exec("DROP VIEW theirs; COMMENT ON SCHEMA sexton IS 'Sexton: base 99'")
 	var newer *migrate.SchemaError
 	require.ErrorAs(t, check(true), &newer)
-	require.Equal(t, before, catalogue(d))
+	require.Equal(t, before, catalog(d))
 }
 
-// The components of either are the same, whatever is enabled.
+// Down and CheckDown check all installed components, whether or not they are enabled.
 func TestCheckDownChecksEveryComponent(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]func(*migrate.Database){
@@ -252,7 +254,7 @@ func TestCheckDownChecksEveryComponent(t *testing.T) {
 		installed := db
 		enable(&installed)
 		up(t, installed)
-		// Down would not find them there.
+		// The deletion tables are in another schema, so Down would not find them.
 		db.TrackedSchema = "app"
 		var misplaced *migrate.SchemaError
 		_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)

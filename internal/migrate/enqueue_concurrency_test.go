@@ -24,8 +24,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// begin opens a transaction that is rolled back at the end of the test unless it has
-// ended before.
+// begin starts a transaction. If the transaction is still open at the end of the test, it
+// is rolled back.
 func begin(t *testing.T, d *pgtest.Database, level pgx.TxIsoLevel) pgx.Tx {
 	tx := pgtest.Must(d.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level}))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
@@ -39,62 +39,63 @@ func execute(t *testing.T, tx pgx.Tx, statements ...string) {
 	}
 }
 
-// enqueueIn enqueues in an open transaction and returns the id.
+// enqueueIn enqueues a job in an open transaction and returns the job's id.
 func enqueueIn(t *testing.T, tx pgx.Tx, call string) int64 {
 	return pgtest.Scalar[int64](t, tx, "SELECT sexton.enqueue("+call+")")
 }
 
-// answer is what a call of enqueue that had to wait has come to.
-type answer struct {
+// result is the result of a call of enqueue.
+type result struct {
 	id  int64
 	err error
 }
 
-// enqueueBehind calls enqueue in a transaction that another one holds up, and returns
-// once it waits.
-func enqueueBehind(t *testing.T, d *pgtest.Database, tx pgx.Tx, call string) <-chan answer {
-	answers := make(chan answer, 1)
+// enqueueBlocked calls enqueue in tx, and returns when the call waits for another
+// transaction. The channel gets the result of the call.
+func enqueueBlocked(t *testing.T, d *pgtest.Database, tx pgx.Tx, call string) <-chan result {
+	results := make(chan result, 1)
 	go func() {
-		var a answer
-		a.err = tx.QueryRow(t.Context(), "SELECT sexton.enqueue("+call+")").Scan(&a.id)
-		answers <- a
+		var r result
+		r.err = tx.QueryRow(t.Context(), "SELECT sexton.enqueue("+call+")").Scan(&r.id)
+		results <- r
 	}()
 	pid := tx.Conn().PgConn().PID()
 	pgtest.WaitFor(t, "enqueue to wait for the other transaction", func(ctx context.Context) (waits bool, err error) {
 		select {
-		case a := <-answers:
-			return false, errors.Join(errors.New("it did not wait"), a.err)
+		case r := <-results:
+			return false, errors.Join(errors.New("enqueue did not wait"), r.err)
 		default:
 		}
 		err = d.Pool().QueryRow(ctx, "SELECT cardinality(pg_blocking_pids($1)) > 0", pid).Scan(&waits)
 		return waits, err
 	})
-	return answers
+	return results
 }
 
-// requireUnlocked checks that no transaction holds the job's row.
+// requireUnlocked requires that no transaction has locked the job's row.
 func requireUnlocked(t *testing.T, d *pgtest.Database, id int64) {
 	_, err := d.Pool().Exec(t.Context(), "SELECT FROM sexton.river_job WHERE id = $1 FOR UPDATE NOWAIT", id)
 	require.NoError(t, err, "the job's row is locked")
 }
 
-// A call behind another transaction that has inserted, changed, begun or ended the job
-// returns once that one has ended. River may fetch a job after enqueue has seen it
-// waiting: the UPDATE then finds out only with the row in its hands.
+// If another transaction has inserted, changed, begun or ended an equal job, enqueue
+// returns when that transaction ends. River may fetch a job after enqueue has read it as
+// waiting. The UPDATE then detects the change only after it has locked the row, and
+// enqueue must not keep that lock.
 func TestEnqueueWaitsForAnotherTransaction(t *testing.T) {
 	t.Parallel()
 	const later, lock = "'tidy', run_at => now() + interval '9 hours'", "SELECT FROM sexton.river_job FOR UPDATE"
 	const begins = "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()"
 	type example struct {
-		// before is a call that has committed, changed what has become of its job since,
-		// call the one that waits.
+		// before is an earlier call that has committed, and changed a later change of its
+		// job. call is the call that must wait.
 		before, changed, call string
-		// first is what the other transaction does, then what it does once it is waited
-		// for.
+		// first is the statement of the other transaction before call waits for it, and
+		// then its statement while call waits.
 		first, then string
 		rollsBack   bool
-		// same reports that the answer is the job of the other transaction, which is in
-		// this state, or due in so many hours.
+		// same reports that call returns the job of the other transaction. Afterwards the
+		// job has this state, or is due in this number of hours.
 		same        bool
 		state, hour string
 	}
@@ -105,8 +106,8 @@ func TestEnqueueWaitsForAnotherTransaction(t *testing.T) {
 			before: "'tidy'", changed: begins,
 			first: "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()",
 		},
-		"it has just begun": {before: later, first: lock, then: begins, same: true, state: "running"},
-		"it has just ended": {
+		"the job has just begun": {before: later, first: lock, then: begins, same: true, state: "running"},
+		"the job has just ended": {
 			before: later, first: lock,
 			then: "UPDATE sexton.river_job SET state = 'cancelled', finalized_at = now()",
 		},
@@ -123,21 +124,21 @@ func TestEnqueueWaitsForAnotherTransaction(t *testing.T) {
 		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
 		execute(t, first, test.first)
 		id := pgtest.Scalar[int64](t, first, "SELECT id FROM sexton.river_job")
-		answers := enqueueBehind(t, d, second, cmp.Or(test.call, "'tidy'"))
+		results := enqueueBlocked(t, d, second, cmp.Or(test.call, "'tidy'"))
 		execute(t, first, test.then)
 		if test.rollsBack {
 			require.NoError(t, first.Rollback(t.Context()))
 		} else {
 			require.NoError(t, first.Commit(t.Context()))
 		}
-		a := <-answers
-		require.NoError(t, a.err)
-		require.Equal(t, test.same, a.id == id)
+		got := <-results
+		require.NoError(t, got.err)
+		require.Equal(t, test.same, got.id == id)
 		if test.same && test.hour == "" {
 			requireUnlocked(t, d, id)
 		}
 		require.NoError(t, second.Commit(t.Context()))
-		require.Equal(t, a.id, enqueue(t, d, "'tidy', run_at => now() + interval '1 day'"))
+		require.Equal(t, got.id, enqueue(t, d, "'tidy', run_at => now() + interval '1 day'"))
 		if found := jobs(d); test.state+test.hour != "" {
 			require.Len(t, found, 1)
 			require.Equal(t, cmp.Or(test.state, found[0][1]), found[0][1])
@@ -146,7 +147,7 @@ func TestEnqueueWaitsForAnotherTransaction(t *testing.T) {
 	})
 }
 
-func TestEnqueueWaitsForNoOtherJob(t *testing.T) {
+func TestEnqueueDoesNotWaitForOtherJobs(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
 	first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
@@ -158,20 +159,20 @@ func TestEnqueueWaitsForNoOtherJob(t *testing.T) {
 			level)
 	}
 
-	// Nor for a running one, whose row is locked.
+	// enqueue does not wait for an equal running job either, although its row is locked.
 	running := jobsDatabase(t)
 	id = enqueue(t, running, "'tidy'")
 	running.Exec("UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()")
 	worker, caller := begin(t, running, pgx.ReadCommitted), begin(t, running, pgx.ReadCommitted)
 	execute(t, worker, "SELECT FROM sexton.river_job FOR UPDATE")
 	execute(t, caller, "SET LOCAL lock_timeout = '1ms'")
-	require.Equal(t, id, enqueueIn(t, caller, "'tidy'"), "it did not wait")
+	require.Equal(t, id, enqueueIn(t, caller, "'tidy'"), "the call did not wait")
 	execute(t, worker, "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
-	require.NoError(t, worker.Commit(t.Context()), "nor does the worker wait for the caller")
+	require.NoError(t, worker.Commit(t.Context()), "the worker does not wait for the caller")
 }
 
-// At REPEATABLE READ Postgres cannot tell about a job that the snapshot does not show. It
-// returns an error, and the caller retries.
+// At REPEATABLE READ and above, enqueue raises 40001 if another session has changed an
+// equal job since the snapshot. A retry succeeds.
 func TestEnqueueAtRepeatableRead(t *testing.T) {
 	t.Parallel()
 	changes := map[string]string{
@@ -197,7 +198,7 @@ func TestEnqueueAtRepeatableRead(t *testing.T) {
 				again := begin(t, d, level)
 				id := enqueueIn(t, again, "'tidy'")
 				require.NoError(t, again.Commit(t.Context()))
-				require.Len(t, jobs(d), 1, "nothing doubled")
+				require.Len(t, jobs(d), 1, "there is still one job")
 				require.Equal(t, id, enqueue(t, d, "'tidy'"))
 			})
 		}
@@ -210,7 +211,7 @@ func TestEnqueueAtRepeatableRead(t *testing.T) {
 		tx := begin(t, d, pgx.RepeatableRead)
 		execute(t, tx, "SELECT FROM sexton.river_job")
 		d.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
-		require.NotEqual(t, id, enqueueIn(t, tx, "'tidy'"), "a job that the snapshot still shows is no answer")
+		require.NotEqual(t, id, enqueueIn(t, tx, "'tidy'"), "a job that has ended is not returned, although the snapshot shows it as waiting")
 	})
 }
 
@@ -222,31 +223,31 @@ func TestEnqueueConcurrently(t *testing.T) {
 			d := jobsDatabase(t)
 			pool := d.Pool()
 			const callers, calls = 4, 10
-			answers := make(chan answer, callers*calls)
+			results := make(chan result, callers*calls)
 			for range callers {
 				go func() {
 					for range calls {
-						var a answer
+						var r result
 						for {
-							a.err = pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level},
+							r.err = pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level},
 								func(tx pgx.Tx) error {
-									return tx.QueryRow(t.Context(), "SELECT sexton.enqueue('tidy')").Scan(&a.id)
+									return tx.QueryRow(t.Context(), "SELECT sexton.enqueue('tidy')").Scan(&r.id)
 								})
-							if pgErr, ok := errors.AsType[*pgconn.PgError](a.err); !ok || pgErr.Code != "40001" {
+							if pgErr, ok := errors.AsType[*pgconn.PgError](r.err); !ok || pgErr.Code != "40001" {
 								break
 							}
 						}
-						answers <- a
+						results <- r
 					}
 				}()
 			}
 			ids := map[int64]bool{}
 			for range callers * calls {
-				a := <-answers
-				require.NoError(t, a.err)
-				ids[a.id] = true
+				r := <-results
+				require.NoError(t, r.err)
+				ids[r.id] = true
 			}
-			require.Len(t, ids, 1, "all mean the same job")
+			require.Len(t, ids, 1, "all calls return the same job")
 			require.Len(t, jobs(d), 1)
 		})
 	}
@@ -257,7 +258,7 @@ var unfinished = []rivertype.JobState{
 	rivertype.JobStateScheduled,
 }
 
-// anyArgs are arguments of a kind that the program knows nothing about.
+// anyArgs has the arguments of a kind that this program does not define.
 type anyArgs struct {
 	kind   string
 	values map[string]any
@@ -266,9 +267,8 @@ type anyArgs struct {
 func (a anyArgs) Kind() string                 { return a.kind }
 func (a anyArgs) MarshalJSON() ([]byte, error) { return json.Marshal(a.values) }
 
-// TestEnqueueComputesRiversKey inserts the same job by River's client and by enqueue, in
-// both orders.
-func TestEnqueueComputesRiversKey(t *testing.T) {
+// River's client and enqueue detect each other's equal jobs for any kind and arguments.
+func TestEnqueueComputesTheUniqueKeyOfRiver(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
 	client := pgtest.Must(river.NewClient(riverpgxv5.New(d.Pool()),
@@ -287,8 +287,9 @@ func TestEnqueueComputesRiversKey(t *testing.T) {
 	})
 }
 
-// requireSameJob checks that River's client and enqueue write equal rows and take each
-// other's for duplicates.
+// requireSameJob inserts the same job by River's client and by enqueue, in both orders.
+// It requires that both write equal rows and that the second insertion finds the first
+// job.
 func requireSameJob(t *rapid.T, d *pgtest.Database, client *river.Client[pgx.Tx], args river.JobArgs,
 	types map[string]string, values map[string]any,
 ) {
@@ -315,18 +316,18 @@ func requireSameJob(t *rapid.T, d *pgtest.Database, client *river.Client[pgx.Tx]
 
 	inserted := insert()
 	byRiver := row()
-	require.Equal(t, inserted.Job.ID, bySQL(), "enqueue finds River's job; arguments %s", given)
-	require.Equal(t, byRiver, row(), "and leaves it alone")
+	require.Equal(t, inserted.Job.ID, bySQL(), "enqueue returns River's job; arguments %s", given)
+	require.Equal(t, byRiver, row(), "enqueue does not change River's job")
 
 	d.Exec("DELETE FROM sexton.river_job")
 	id := bySQL()
-	require.Equal(t, byRiver, row(), "enqueue writes the row that River writes; arguments %s", given)
+	require.Equal(t, byRiver, row(), "enqueue writes the same row as River; arguments %s", given)
 	second := insert()
-	require.True(t, second.UniqueSkippedAsDuplicate, "River finds the job of enqueue")
+	require.True(t, second.UniqueSkippedAsDuplicate, "River detects the job of enqueue")
 	require.Equal(t, id, second.Job.ID)
 }
 
-// argument draws a type and a value of it, as Go has it.
+// argument draws a type of an argument and a Go value of that type.
 func argument(t *rapid.T, name string) (string, any) {
 	switch kind := rapid.SampledFrom([]string{"text", "bigint", "boolean"}).Draw(t, name+" type"); kind {
 	case "text":
@@ -341,8 +342,8 @@ func argument(t *rapid.T, name string) (string, any) {
 	}
 }
 
-// textOf draws text rich in what encoders of JSON treat specially. Postgres has no
-// character zero.
+// textOf returns a generator of texts with many characters that JSON encoders treat
+// specially. It does not draw the character zero, which Postgres cannot store.
 func textOf(minRunes, maxRunes int) func(*rapid.T) string {
 	special := []rune("<>&\"'\\/\b\f\n\r\t\x01\x1f\x7f {}[]:,=%$ü表\u00a0\u0085\u2028\u2029\ufeff\ufffd\uffff\U0001f600\U0010ffff")
 	anyRune := rapid.OneOf(rapid.SampledFrom(special), rapid.Rune().Filter(func(r rune) bool { return r != 0 }))
@@ -351,8 +352,8 @@ func textOf(minRunes, maxRunes int) func(*rapid.T) string {
 	}
 }
 
-// writeJSON writes an object as clients of all kinds may: members in any order, more or
-// less escaped, numbers in several notations.
+// writeJSON returns a JSON object with variations that clients may use: members in any
+// order, with more or less escaping, and numbers in several notations.
 func writeJSON(t *rapid.T, values map[string]any) string {
 	var members []string
 	for _, name := range rapid.Permutation(slices.Sorted(maps.Keys(values))).Draw(t, "order") {

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// jobsDatabase is a database with River, enqueue and four kinds.
+// jobsDatabase returns a database with River, enqueue and three kinds.
 func jobsDatabase(t *testing.T) *pgtest.Database {
 	return pgtest.FromTemplate(t, "jobs", func(ctx context.Context, url string) error {
 		conn, err := pgx.ParseConfig(url)
@@ -43,7 +43,8 @@ func jobsDatabase(t *testing.T) *pgtest.Database {
 	})
 }
 
-// jobs are all jobs: id, state, time relative to now in hours.
+// jobs returns the id, the state and the scheduled time of all jobs. The time is in hours
+// from now.
 func jobs(d *pgtest.Database) [][]string {
 	return d.Rows(`
 		SELECT id, state, round(extract(epoch FROM scheduled_at - now()) / 3600)
@@ -54,7 +55,7 @@ func enqueue(t *testing.T, d *pgtest.Database, call string, args ...any) int64 {
 	return pgtest.Scalar[int64](t, d, "SELECT sexton.enqueue("+call+")", args...)
 }
 
-func TestEnqueueInsertsWhatRiverWould(t *testing.T) {
+func TestEnqueueInsertsTheRowsOfRiver(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
 	enqueue(t, d, "'tidy'")
@@ -180,10 +181,10 @@ func TestEnqueueKeepsTheEarliestTime(t *testing.T) {
 	t.Parallel()
 	const hours = "'tidy', run_at => now() + interval '1 hour' * $1::int"
 	tests := map[string]struct {
-		given string // applied to the job, which is scheduled in 5 hours
+		given string // a change of the job, which is scheduled in 5 hours
 		call  string
 		args  []any
-		want  []string // state and hours
+		want  []string // the state, and the hours from now
 	}{
 		"later":       {"", hours, []any{9}, []string{"scheduled", "5"}},
 		"earlier":     {"", hours, []any{2}, []string{"scheduled", "2"}},
@@ -216,7 +217,7 @@ func TestEnqueueKeepsTheEarliestTime(t *testing.T) {
 			if test.given != "" {
 				d.Exec("UPDATE sexton.river_job SET " + test.given)
 			}
-			require.Equal(t, id, enqueue(t, d, test.call, test.args...), "it is the same job")
+			require.Equal(t, id, enqueue(t, d, test.call, test.args...), "the call returns the same job")
 			got := jobs(d)
 			require.Len(t, got, 1)
 			require.Equal(t, test.want, got[0][1:])
@@ -228,16 +229,17 @@ func TestEnqueueKeepsTheEarliestTime(t *testing.T) {
 			d := jobsDatabase(t)
 			id := enqueue(t, d, "'tidy'")
 			d.Exec("UPDATE sexton.river_job SET finalized_at = now(), state = '" + state + "'")
-			require.NotEqual(t, id, enqueue(t, d, "'tidy'"), "a job that has ended makes way")
+			require.NotEqual(t, id, enqueue(t, d, "'tidy'"), "an ended job does not prevent a new job")
 			require.Len(t, jobs(d), 2)
 		})
 	}
 }
 
-// notifications returns what has been sent on a channel since its connection last looked.
+// notifications returns the payloads of notifications on a channel since the last call.
 func notifications(t *testing.T, listener *pgx.Conn, channel string) []string {
-	// A connection hears its own notification after all that were committed before.
-	const mark = "that is all"
+	// A connection receives its own notification after all notifications that were
+	// committed before.
+	const mark = "end of notifications"
 	pgtest.Exec(t, listener, "SELECT pg_notify($1, $2)", channel, mark)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -264,16 +266,16 @@ func TestEnqueueNotifiesRiver(t *testing.T) {
 
 	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": ""}')`))
 	require.Empty(t, sent(`SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": ""}')`),
-		"the job is there and known to River")
+		"the job exists already")
 	require.Empty(t,
 		sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}', now() + interval '9 hours')`),
-		"nothing to fetch yet")
+		"the job is not due yet")
 	require.Empty(t,
 		sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}', now() + interval '8 hours')`))
 	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}')`),
-		"pulled forward")
+		"the job becomes due")
 	require.Equal(t, removals,
-		sent(`SELECT sexton.enqueue('remove', jsonb_build_object('user_id', n, 'reason', '')) FROM generate_series(3, 9) AS n`), "folded")
+		sent(`SELECT sexton.enqueue('remove', jsonb_build_object('user_id', n, 'reason', '')) FROM generate_series(3, 9) AS n`), "Postgres drops duplicate notifications")
 	require.Empty(t, sent(`BEGIN; SET LOCAL sexton.notify = off; SELECT sexton.enqueue('tidy'); COMMIT`))
 	require.Empty(t, sent(`BEGIN; SELECT sexton.enqueue('sweep'); ROLLBACK`))
 	require.Len(t, jobs(d), 10)
@@ -289,7 +291,7 @@ func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
 	requireState(t, err, "42501")
 
 	d.Exec("GRANT EXECUTE ON FUNCTION sexton.enqueue TO " + role)
-	// What the session puts in the way changes nothing.
+	// Objects and settings of the session do not change the result.
 	pgtest.Exec(t, conn, `
 		CREATE TEMP TABLE river_job (id int);
 		CREATE TEMP TABLE job_kinds (kind text);
@@ -305,8 +307,8 @@ func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
 	require.Len(t, jobs(d), 1)
 }
 
-// children has one kind whose jobs another kind inserts.
-func children(t *testing.T) *pgtest.Database {
+// childDatabase returns a database with one kind, whose jobs are inserted by enqueue_new.
+func childDatabase(t *testing.T) *pgtest.Database {
 	d := pgtest.New(t)
 	db := everything(t, d)
 	db.Kinds = []migrate.Kind{{
@@ -324,14 +326,14 @@ const (
 
 func TestEnqueueNewReportsWhetherTheJobIsNew(t *testing.T) {
 	t.Parallel()
-	d := children(t)
+	d := childDatabase(t)
 	require.False(t, pgtest.Scalar[bool](t, d, jobWaits))
 	first := pgtest.Scalar[*int64](t, d, newJob)
 	require.NotNil(t, first)
 	require.True(t, pgtest.Scalar[bool](t, d, jobWaits))
 	require.Nil(t, pgtest.Scalar[*int64](t, d, newJob), "an equal job waits")
 	require.Equal(t, *first, pgtest.Scalar[int64](t, d, `SELECT sexton.enqueue('child', '{"user_id": 7}')`),
-		"the two know each other's jobs")
+		"enqueue and enqueue_new detect each other's jobs")
 	require.NotNil(t, pgtest.Scalar[*int64](t, d, `SELECT sexton.enqueue_new('child', '{"user_id": 8}')`))
 
 	for _, state := range []string{"running", "retryable", "scheduled", "pending"} {
@@ -348,24 +350,24 @@ func TestEnqueueNewReportsWhetherTheJobIsNew(t *testing.T) {
 
 func TestEnqueueNewKeepsTheTimeOfAnEqualJob(t *testing.T) {
 	t.Parallel()
-	d := children(t)
+	d := childDatabase(t)
 	require.NotNil(t,
 		pgtest.Scalar[*int64](t, d, `SELECT sexton.enqueue_new('child', '{"user_id": 7}', '2099-01-01Z')`))
 	require.Nil(t, pgtest.Scalar[*int64](t, d, newJob))
 	require.Equal(t, [][]string{{"scheduled", "t", "25", "child"}},
 		d.Rows("SELECT state, scheduled_at = '2099-01-01Z', max_attempts, queue FROM sexton.river_job"),
-		"enqueue would pull it forward")
+		"unlike enqueue, enqueue_new does not change the time")
 	d.Exec(`SELECT sexton.enqueue_new('child', '{"user_id": 9}', now() - interval '1 hour')`)
 	require.Equal(t, [][]string{{"available"}},
 		d.Rows(`SELECT state FROM sexton.river_job WHERE args @> '{"user_id": 9}'`))
 }
 
-// An equal job that is not committed yet is waited for: whether it comes to be decides
-// who has the new one.
+// enqueue_new waits for a transaction that has inserted an equal job. It inserts a new
+// job only if that transaction is rolled back.
 func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
-		d := children(t)
+		d := childDatabase(t)
 		other := pgtest.Connect(t, d.URL)
 		pgtest.Exec(t, other, "BEGIN; "+newJob)
 		got := make(chan *int64)
@@ -384,9 +386,9 @@ func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 	}
 }
 
-// limited has a kind whose argument names a row of the application's, and one with free
-// arguments.
-func limited(t *testing.T) (d *pgtest.Database, application string) {
+// limitedDatabase returns a database with a kind whose argument refers to a row of the
+// application, and a kind with any arguments. The returned role may call enqueue.
+func limitedDatabase(t *testing.T) (d *pgtest.Database, application string) {
 	d = pgtest.New(t)
 	application = d.CreateRole()
 	d.Exec("CREATE TABLE things (id bigint); INSERT INTO things VALUES (7); GRANT SELECT ON things TO PUBLIC")
@@ -403,15 +405,15 @@ func limited(t *testing.T) (d *pgtest.Database, application string) {
 	return d, application
 }
 
-func TestEnqueueNamesARowThatExists(t *testing.T) {
+func TestEnqueueRequiresAnExistingRow(t *testing.T) {
 	t.Parallel()
-	d, application := limited(t)
+	d, application := limitedDatabase(t)
 	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('named', '{"thing": 7}')`))
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, as(t, d, application, `SELECT sexton.enqueue('named', '{"thing": 8}')`), &pgErr)
 	require.Equal(t, "22023", pgErr.Code)
 	require.Equal(t, "enqueue named: there is no row of things with the id of 8", pgErr.Message)
-	// Its own transaction sees what it has inserted.
+	// A row that the same transaction has inserted counts.
 	d.Exec("GRANT INSERT ON things TO PUBLIC")
 	require.NoError(t,
 		as(t, d, application,
@@ -421,16 +423,16 @@ func TestEnqueueNamesARowThatExists(t *testing.T) {
 
 func TestEnqueueLimitsWaitingJobs(t *testing.T) {
 	t.Parallel()
-	d, application := limited(t)
+	d, application := limitedDatabase(t)
 	d.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, state) SELECT '{}', 'free', 1, 'free', 'available' FROM generate_series(1, 9999)`)
 	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "one"}')`))
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "two"}')`), &pgErr)
 	require.Equal(t, "53400", pgErr.Code)
-	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "one"}')`), "it waits already")
+	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "one"}')`), "an equal job is waiting already")
 	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('named', '{"thing": 7}')`),
-		"another kind is not concerned")
-	d.Exec(`SELECT sexton.enqueue('free', '{"text": "two"}')`) // Whoever may write to the table is not held up.
+		"another kind has its own limit")
+	d.Exec(`SELECT sexton.enqueue('free', '{"text": "two"}')`) // The limit does not apply to roles that may insert into the table.
 	require.EqualValues(t, 10001, pgtest.Scalar[int64](t, d,
 		"SELECT count(*) FROM sexton.river_job WHERE kind = 'free'"))
 }

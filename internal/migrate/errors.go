@@ -4,15 +4,16 @@ import "fmt"
 
 // SchemaError reports that this program cannot work with a database's schema.
 type SchemaError struct {
-	// Object and Fix are for reports with separate columns. The text contains both.
+	// Object and Fix are for reports with separate columns. The text of Error contains
+	// both.
 	Object, Fix string
 	text        string
 }
 
 func (e *SchemaError) Error() string { return e.text }
 
-// unfit returns the error for a component that does not have the form that this program
-// needs.
+// unfit returns the error for a component whose installed objects do not fit this
+// program.
 func (db Database) unfit(component, fix, format string, args ...any) error {
 	text := fmt.Sprintf("schema of database %s: %s", db.Name, fmt.Sprintf(format, args...))
 	return &SchemaError{Object: "component " + component, Fix: fix, text: text}

@@ -18,13 +18,14 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// commentOn is the beginning of the line of a file that names the function's argument
-// types. signature matches the rest of the line.
+// commentOn is the beginning of the statement in a function's file that has the
+// function's argument types. signature matches the rest of that line.
 const commentOn = "\nCOMMENT ON FUNCTION "
 
 var signature = regexp.MustCompile(`^("sexton"\.\w+\([^)]*\)) IS`)
 
-// function is a function of package sqlfiles with the configured names.
+// function is a database function from package sqlfiles, rendered with the configured
+// names.
 type function struct {
 	name, text string
 	// replaceable is true if the application may replace the function.
@@ -32,7 +33,7 @@ type function struct {
 }
 
 // functions returns the functions in the component's folder. For tables other than
-// GitLab's, files in its folder any replace files of the same name.
+// GitLab's, files in the folder any replace files of the same name.
 func (c component) functions(db Database, snap snapshot) (found []function) {
 	files, _ := fs.Glob(sqlfiles.Functions, path.Join("functions", c.name, "*.sql"))
 	replacer := db.replacer(snap, c.name)
@@ -43,7 +44,7 @@ func (c component) functions(db Database, snap snapshot) (found []function) {
 		}
 		text := strings.ReplaceAll(string(data), pgcatalog.TextClausesHere, pgcatalog.TextClauses)
 		if !strings.Contains(string(data), "CREATE") {
-			continue // Only GitLab's tables need this function.
+			continue // The file is empty, because only GitLab's tables need this function.
 		}
 		f := function{name: strings.TrimSuffix(path.Base(file), ".sql"), text: replacer.Replace(text)}
 		_, comment, commented := strings.Cut(string(data), commentOn)
@@ -75,41 +76,41 @@ func (db Database) missingFunctions(snap snapshot, c component) (missing []strin
 	return missing
 }
 
-// The types of job arguments in SQL.
+// These constants are the types of job arguments in SQL.
 const (
 	Text   = "text"
 	Bigint = "bigint"
-	// Key is a bigint or a text.
+	// Key accepts a bigint or a text.
 	Key     = "key"
 	Boolean = "boolean"
 )
 
 // Kind is a job kind that enqueue accepts.
 type Kind struct {
-	// Row, if set, names the row that must exist for enqueue to accept a job.
+	// Row, if set, describes the row that must exist for enqueue to accept a job.
 	Row
 
 	// Kind and Queue have 1 to 127 characters.
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
-	// Args has the types (Text, Bigint, Key or Boolean) of the arguments by name.
-	// Together they are the job's unique key. Names consist of lower-case letters, digits
-	// and underscores.
+	// Args has the types (Text, Bigint, Key or Boolean) of the arguments by name. All
+	// arguments together are the job's unique key. Names consist of lower-case letters,
+	// digits and underscores.
 	Args map[string]string `json:"args"`
 	// Defaults has the values of optional arguments: string, int, int64 or bool.
 	Defaults map[string]any `json:"defaults"`
 	// Databases are the valid values of the argument "database". It is nil if the kind
 	// has no such argument.
 	Databases []string `json:"databases,omitempty"`
-	// Cron marks a kind with a schedule. enqueue accepts it only without a time.
+	// Cron marks a kind with a schedule. enqueue accepts no time for its jobs.
 	Cron bool `json:"cron"`
 	// MaxAttempts is the maximum number of attempts by River, 1 to 32767.
 	MaxAttempts int `json:"max_attempts"`
 }
 
-// Row names the application's row that an argument refers to.
+// Row describes the application's row that an argument refers to.
 type Row struct {
-	// Table is in the tracked schema.
+	// Table is a table in the tracked schema.
 	Table    string `json:"row_table,omitempty"`
 	Column   string `json:"row_column,omitempty"`
 	Argument string `json:"row_argument,omitempty"`
@@ -136,7 +137,7 @@ func (s *session) writeKinds(ctx context.Context, tx pgx.Tx) error {
 	}
 	var changed int64
 	for _, statement := range []string{sqlText("delete_kinds"), sqlText("upsert_kinds")} {
-		tag, err := tx.Exec(ctx, statement, string(list)) // Bytes would become a bytea in the simple protocol.
+		tag, err := tx.Exec(ctx, statement, string(list)) // The argument is a string, because the simple protocol would send bytes as a bytea.
 		if err != nil {
 			return fmt.Errorf("write job kinds: %w", err)
 		}

@@ -12,14 +12,15 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// While old and new workers run, one of them works with functions of the other release.
+// Check accepts functions of another release, because workers of two releases may run at
+// the same time. OtherFunctions reports them, and Up replaces them.
 func TestFunctionsOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	d, db := installed(t)
-	rights := `SELECT proowner::regrole::text, proacl::text, prosrc ~ 'other release' FROM pg_proc WHERE oid = to_regprocedure('sexton.session_name(text)')`
+	state := `SELECT proowner::regrole::text, proacl::text, prosrc ~ 'other release' FROM pg_proc WHERE oid = to_regprocedure('sexton.session_name(text)')`
 	d.Exec(`GRANT EXECUTE ON FUNCTION sexton.session_name(text) TO pg_monitor;
 		CREATE OR REPLACE FUNCTION sexton.session_name(fence_key text) RETURNS text LANGUAGE sql AS 'SELECT ''other release'''`)
-	want := d.Rows(rights)
+	want := d.Rows(state)
 	require.Equal(t, "t", want[0][2])
 	require.NoError(t, migrate.Check(t.Context(), db))
 	require.Equal(t, []string{migrate.Base}, pgtest.Must(migrate.OtherFunctions(t.Context(), db))(t))
@@ -27,7 +28,7 @@ func TestFunctionsOfAnotherRelease(t *testing.T) {
 	require.Empty(t, component(t, up(t, db), migrate.Base).Applied)
 	require.Empty(t, pgtest.Must(migrate.OtherFunctions(t.Context(), db))(t))
 	want[0][2] = "f"
-	require.Equal(t, want, d.Rows(rights), "owner and grants are kept")
+	require.Equal(t, want, d.Rows(state), "owner and grants are kept")
 
 	d.Exec("DROP FUNCTION sexton.session_name")
 	require.ErrorContains(t, migrate.Check(t.Context(), db), `component base lacks function "sexton".session_name`)

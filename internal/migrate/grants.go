@@ -16,14 +16,14 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Roles has the names of the database roles. An empty name means that there is no such
-// role.
+// Roles has the names of the database roles. A name is empty if there is no such role.
 type Roles struct {
-	// Application deletes its own rows and calls functions such as enqueue.
+	// Application is the role that deletes its own rows and calls functions such as
+	// enqueue.
 	Application string
-	// Worker runs `sexton run`.
+	// Worker is the role of `sexton run`.
 	Worker string
-	// Viewer only reads state and history.
+	// Viewer is a role that only reads state and history.
 	Viewer string
 }
 
@@ -39,31 +39,33 @@ func Grants(db Database) string {
 	return strings.Join(sections, "\n")
 }
 
-// The values of TableGrant.Referring.
+// These constants are the values of TableGrant.Referring.
 const (
-	// Directly means the tables with a foreign key to the table, and Anyhow also the
-	// tables that refer to those, and so on.
+	// Directly means the tables with a foreign key to the table. Anyhow means these
+	// tables and, recursively, the tables with a foreign key to them.
 	Directly = "direct"
 	Anyhow   = "all"
 	// Restored means the tables whose rows native keys delete or change, over any number
-	// of keys. It grants the privileges that undo needs. They depend on the keys.
+	// of keys. The granted privileges are the privileges that undo needs, and depend on
+	// the keys.
 	Restored = "undo"
 	// Spared marks a table at which Restored stops.
 	Spared = "spared"
 	// Cascading means the tables whose rows native keys delete, over any number of keys.
-	// On tables whose rows a key only changes or protects, it grants only the privileges
-	// for that.
+	// On tables whose rows a key only changes or protects, only the privileges for that
+	// action are granted.
 	Cascading = "cascade"
 )
 
-// TableGrant has privileges that the worker needs on a table of the application.
+// TableGrant describes the privileges that the worker needs on a table of the
+// application.
 type TableGrant struct {
 	// Table is the qualified name in SQL.
 	Table string `json:"name"`
 	// Privileges is the list in a GRANT, such as "SELECT, UPDATE".
 	Privileges string `json:"privileges"`
-	// Referring, if set, is one of the constants above: the privileges are for the tables
-	// that refer to this one instead.
+	// Referring, if set, is one of the constants above. The privileges are then for
+	// tables that refer to this table, instead of this table.
 	Referring string `json:"referring"`
 }
 
@@ -85,8 +87,9 @@ var (
 	object     = regexp.MustCompile(`("(?:[^"]|"")+")(?:\.("(?:[^"]|"")+"|\w+))?(?:\([^)]*\))?`)
 )
 
-// rights parses the statements of Grants, so that there is only one list of privileges.
-func (db Database) rights(roles Roles) (rights []granted) {
+// privileges returns the privileges of Grants. It parses the statements of Grants, so
+// that there is only one list of privileges.
+func (db Database) privileges(roles Roles) (privileges []granted) {
 	unquote := func(name string) string {
 		return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(name, `"`), `"`), `""`, `"`)
 	}
@@ -107,23 +110,23 @@ func (db Database) rights(roles Roles) (rights []granted) {
 					for _, column := range identifier.FindAllString(one[2], -1) {
 						r.Columns = append(r.Columns, unquote(column))
 					}
-					rights = append(rights, r)
+					privileges = append(privileges, r)
 				}
 			}
 		}
 	}
 	if roles.Worker != "" {
-		// Subscriptions fall asleep after the writers in pg_locks have ended. By default
-		// every role may read it, but that can be revoked.
-		rights = append(rights, granted{
+		// A subscription reads pg_locks to wait for writers before it stops being awake.
+		// By default every role may read pg_locks, but that can be revoked.
+		privileges = append(privileges, granted{
 			Role: roles.Worker, Kind: "TABLE", Schema: "pg_catalog", Name: "pg_locks",
 			Privilege: "SELECT",
 		})
 	}
-	return rights
+	return privileges
 }
 
-// Lack is a missing privilege of a role.
+// Lack describes a missing privilege of a role.
 type Lack struct {
 	// Runner is the role that can run the GRANT: the current role, or else the owner of
 	// the object. If it is empty, only a superuser can.
@@ -141,7 +144,7 @@ type Lack struct {
 // application's tables that the worker uses. Lacks also checks their partitions and the
 // default privileges for future partitions.
 func (db Database) Lacks(ctx context.Context, on querier, roles Roles, tables []TableGrant) ([]Lack, error) {
-	rights, err := json.Marshal(append([]granted{}, db.rights(roles)...))
+	privileges, err := json.Marshal(append([]granted{}, db.privileges(roles)...))
 	if err != nil {
 		return nil, fmt.Errorf("encode privileges: %w", err)
 	}
@@ -149,7 +152,7 @@ func (db Database) Lacks(ctx context.Context, on querier, roles Roles, tables []
 	if err != nil {
 		return nil, fmt.Errorf("encode tables: %w", err)
 	}
-	return list(ctx, on, "privileges of roles", pgx.RowToStructByPos[Lack], sqlText("lacks"), string(rights),
+	return list(ctx, on, "privileges of roles", pgx.RowToStructByPos[Lack], sqlText("lacks"), string(privileges),
 		string(listed), roles.Worker)
 }
 

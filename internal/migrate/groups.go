@@ -9,26 +9,26 @@ import (
 	"sexton/internal/render"
 )
 
-// Groups names the table of groups in the tracked schema. Its zero value is GitLab's,
-// with GitLab's columns and rules.
+// Groups describes the table of groups in the tracked schema. The zero value means
+// GitLab's table, with GitLab's columns and rules.
 type Groups struct {
 	Table, Key string
 	// Parent is the column with the key of the parent group. MarkedBy is the column with
 	// the user who requested the deletion. An empty name means that there is no such
 	// column.
 	Parent, MarkedOn, MarkedBy string
-	// Period is the number of days between mark and deletion. PeriodColumn, if set,
-	// overrides it.
+	// Period is the number of days between mark and deletion. PeriodColumn, if set, is a
+	// column that overrides Period for a group.
 	Period       int
 	PeriodColumn string
-	// Rename are columns that get a suffix when the group is marked.
+	// Rename has the columns that get a suffix when a group is marked.
 	Rename []string
 	// MayRemove is the name of a function of the application, with or without its schema.
 	// It is empty if there is none.
 	MayRemove string
 }
 
-// gitlab reports whether a component works on GitLab's tables.
+// gitlab reports whether a component is configured for GitLab's tables.
 func (db Database) gitlab(component string) bool {
 	switch component {
 	case GhostUsers:
@@ -53,7 +53,7 @@ func (db Database) groupTypes(snap snapshot) (group, user string) {
 	return group, table.keyType(g.MarkedBy)
 }
 
-// fit returns c with its needs replaced by the needs of the configured table of groups.
+// fit returns c with the needs and privileges for the configured table of groups.
 func (g Groups) fit(c component) component {
 	if c.name != AdjournedGroups || g.Table == "" {
 		return c
@@ -70,7 +70,7 @@ func (g Groups) fit(c component) component {
 		list = append(list, Column{name, fmt.Sprintf("rename[%d]", i), "", true})
 	}
 	c.needs = []Need{{Table: g.Table, Key: "groups.table", Columns: configured(list...)}}
-	c.rights = []right{{g.Table, []string{"SELECT", "UPDATE"}}}
+	c.privileges = []tablePrivileges{{g.Table, []string{"SELECT", "UPDATE"}}}
 	return c
 }
 
@@ -152,9 +152,10 @@ func (db Database) groupTexts(snap snapshot) []string {
 		`"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`)
 }
 
-// unsafeRule begins an IF for a rule %[2]s that could run code of other roles with the
-// rights of Sexton's owner, or allow a deletion without being called. A rule is checked
-// at each call, because its owner may replace it at any time.
+// unsafeRule is the beginning of an IF statement in PL/pgSQL. Its condition is true for a
+// rule %[2]s that could run code of other roles with the privileges of Sexton's owner, or
+// that could allow a deletion without being called. The rule is checked at each call,
+// because its owner may replace it at any time.
 const unsafeRule = `
     IF NOT EXISTS (
         SELECT FROM pg_catalog.pg_proc AS function
@@ -163,7 +164,7 @@ const unsafeRule = `
           AND EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path='))
     ) THEN`
 
-// groupRule calls the application's rule for groups.
+// groupRule is the PL/pgSQL code that calls the application's rule for groups.
 const groupRule = unsafeRule + `
         RAISE EXCEPTION USING
             ERRCODE = 'SX021',
@@ -176,7 +177,7 @@ const groupRule = unsafeRule + `
 `
 
 // rule is a function of the application that a component calls. key is its configuration
-// key below the component's.
+// key in the component's section.
 type rule struct {
 	component, key, function string
 	arguments                []string

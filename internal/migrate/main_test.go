@@ -16,7 +16,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// everything is a jobs database with all components, under the usual names.
+// everything returns the settings of a jobs database with loose foreign keys, with the
+// usual names.
 func everything(t *testing.T, d *pgtest.Database) migrate.Database {
 	return migrate.Database{
 		Name: "main", Conn: connConfig(t, d.URL), TrackedSchema: "public", Jobs: true,
@@ -24,7 +25,7 @@ func everything(t *testing.T, d *pgtest.Database) migrate.Database {
 	}
 }
 
-// installed is a copy of a database with everything.
+// installed returns a database in which everything is installed.
 func installed(t *testing.T) (*pgtest.Database, migrate.Database) {
 	d := pgtest.FromTemplate(t, "everything", func(ctx context.Context, url string) error {
 		_, err := migrate.Up(ctx, slog.New(slog.DiscardHandler), everything(t, &pgtest.Database{URL: url}))
@@ -45,9 +46,10 @@ func down(t *testing.T, db migrate.Database) migrate.Report {
 	return pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, false))(t)
 }
 
-// catalogue lists everything that could be left behind, with the transaction that last
-// wrote it. A schema is written to by a GRANT and the REVOKE that takes it back.
-func catalogue(d *pgtest.Database) []string {
+// catalog lists all objects that a removal could leave behind, with the id of the
+// transaction that last wrote them. Schemas are listed with their owner instead, because
+// a GRANT and its REVOKE also write to a schema's row.
+func catalog(d *pgtest.Database) []string {
 	var lines []string
 	for _, row := range d.Rows(`
 		SELECT 'namespace', nspname, nspowner::text FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'

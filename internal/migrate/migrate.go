@@ -24,32 +24,32 @@ const schema = "sexton"
 type Database struct {
 	// Name is the name in the configuration.
 	Name string
-	// Conn is for direct connections. A transaction pooler would lose the session's
-	// advisory lock.
+	// Conn has the settings of direct connections. A transaction pooler would lose the
+	// session's advisory lock.
 	Conn *pgx.ConnConfig
-	// Sessions, if set, has direct connections. Calls that change nothing use one of them
-	// instead of a new one.
+	// Sessions, if set, is a pool of direct connections. Calls that change nothing use
+	// the pool instead of a new connection.
 	Sessions *pgxpool.Pool
 	// TrackedSchema is the schema of tombstones and the other deletion tables.
 	TrackedSchema string
-	// Jobs marks the jobs database, which also has leases, runs, enqueue and River's
-	// tables.
+	// Jobs marks the jobs database, which also has the leases, the runs, the function
+	// enqueue and River's tables.
 	Jobs bool
 	// Components are the optional components of this database. All except
 	// LooseForeignKeys belong only to the jobs database, and need the application's
 	// tables in the tracked schema. PlaceholderUsers needs GhostUsers.
 	Components []string
-	// Users is the table of users for GhostUsers.
+	// Users describes the table of users for GhostUsers.
 	Users Users
-	// Groups is the table of groups for AdjournedGroups.
+	// Groups describes the table of groups for AdjournedGroups.
 	Groups Groups
-	// Owner is the role that owns the objects; empty means DefaultOwner.
+	// Owner is the role that owns the objects. If it is empty, DefaultOwner applies.
 	Owner string
-	// Kinds are the job kinds that enqueue accepts, for the jobs database.
+	// Kinds has the job kinds that enqueue accepts, for the jobs database.
 	Kinds []Kind
 }
 
-// Migration is one step of a component.
+// Migration is one numbered migration of a component.
 type Migration struct {
 	Version int64  `json:"version"`
 	Name    string `json:"name"`
@@ -60,7 +60,7 @@ type ComponentReport struct {
 	Component string `json:"component"`
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
-	// Applied are the migrations that Up ran or Down reverted, in order.
+	// Applied has the migrations that Up ran or Down reverted, in order.
 	Applied []Migration `json:"applied"`
 }
 
@@ -68,21 +68,21 @@ type ComponentReport struct {
 type Report struct {
 	Database   string            `json:"database"`
 	Components []ComponentReport `json:"components"`
-	// Owner is the owner of the objects after Up; absent for Down.
+	// Owner describes the owner of the objects after Up. It is nil for Down.
 	Owner *Ownership `json:"owner,omitempty"`
-	// Triggers has the triggers that Down removed; absent for Up.
+	// Triggers has the triggers that Down removed. It is nil for Up.
 	Triggers *triggers.Report `json:"triggers,omitempty"`
 }
 
 // Up installs missing objects, migrates the enabled components to this program's newest
-// version and makes enqueue accept exactly the configured kinds. It is idempotent and may
+// version and makes enqueue accept exactly the configured kinds. Up is idempotent and may
 // run on several machines at the same time.
 //
-// It changes nothing if it returns a *SchemaError (the schema is newer than this program,
+// Up changes nothing if it returns a *SchemaError (the schema is newer than this program,
 // or a deletion table is in another schema than the configured one), a *PrivilegeError (a
 // missing privilege, such as membership in the owner's role) or a problem.List (tables
-// and rules of the application that do not fit the components). River's tables come last,
-// in transactions of their own.
+// and rules of the application that do not fit the components). River's tables are
+// migrated last, in transactions of their own. Everything else is one transaction.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {
@@ -146,8 +146,9 @@ func (s *session) up(ctx context.Context, snap snapshot, report *Report) error {
 	return nil
 }
 
-// plan returns the SQL of Up in order, without River's migrations and without the rows
-// that depend on the configuration.
+// plan returns the SQL statements of Up in order, without River's migrations and without
+// the rows that depend on the configuration. It contains the migrations of a component
+// only if the version is older than this program's or a table is missing.
 func (db Database) plan(snap snapshot) (statements []string) {
 	if !snap.hasSchema {
 		statements = append(statements, fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", schema, quote(db.owner())))
@@ -161,7 +162,8 @@ func (db Database) plan(snap snapshot) (statements []string) {
 				db.replacer(snap, c.name).Replace(c.text(m))))
 		}
 	}
-	// Bodies may use functions that are created later.
+	// The bodies of functions may use functions that are created later, so bodies are not
+	// checked.
 	statements = append(statements, "SET LOCAL check_function_bodies = off")
 	for _, c := range db.components() {
 		replacer := db.replacer(snap, c.name)
@@ -211,8 +213,9 @@ func execAll(ctx context.Context, tx pgx.Tx, statements []string) error {
 	return nil
 }
 
-// While a statement waits for a table's lock, the application's later writes wait too. So
-// each wait is short, and the writers continue during the pauses.
+// These constants limit the waits for locks. While a statement waits for a table's lock,
+// the application's later writes wait, too. So each wait is short, and the writers
+// continue during the pauses.
 const (
 	lockAttempts = 5
 	lockPause    = time.Second
@@ -240,7 +243,8 @@ func (s *session) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 	}
 }
 
-// attempt runs do in a transaction, and returns the lock holders that it waited for last.
+// attempt runs do in a transaction, and returns the lock holders that the transaction
+// waited for last.
 func (s *session) attempt(ctx context.Context, do func(tx pgx.Tx) error) (holders string, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {

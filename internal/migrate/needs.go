@@ -12,43 +12,44 @@ import (
 	"sexton/internal/render"
 )
 
-// Need is a table of the application that a component needs. A test compares the tables
-// in docs/ with it.
+// Need is a table of the application that a component needs. A test compares the lists in
+// docs/ with the needs.
 type Need struct {
-	// Table is in the tracked schema. Key is its configuration key within the component's
-	// section. If Key is empty, the name is fixed.
+	// Table is a table in the tracked schema. Key is its configuration key within the
+	// component's section. If Key is empty, the name is fixed.
 	Table, Key string
-	// With, if set, makes the need conditional: it applies only if all these tables
+	// With, if set, makes the need conditional: the need applies only if all these tables
 	// exist.
 	With    []string
 	Columns []Column
 }
 
-// Column is a column that a table must have with a type. Key is its configuration key. A
-// configured column must exist even if it is optional. Without a key, an optional column
-// may be missing.
+// Column is a column with a required type. Key is its configuration key. A configured
+// column must exist even if it is optional. Without a key, an optional column may be
+// missing.
 type Column struct {
 	Name, Key, Type string
 	Optional        bool
 }
 
-// The required types of columns; "" means any type.
+// These constants are the required types of columns. "" means any type.
 const (
 	Integer = "integer"
 	Date    = "date"
-	// AnyKey is any type of keys, and SameKey the type of the key of the same table.
+	// AnyKey means any supported type of keys, and SameKey the type of the key of the
+	// same table.
 	AnyKey  = "bigint, integer, uuid or text"
 	SameKey = "the type of the key"
-	// Time is the type of the column of a retention rule.
+	// Time means any type that the column of a retention rule may have.
 	Time = "timestamptz, timestamp, date, integer or bigint"
 )
 
-// membership has the columns of GitLab's members that define who owns a group.
+// membership has the columns of GitLab's table members that define the owners of a group.
 //
 //nolint:gochecknoglobals // constant
 var membership = []string{"user_id", "source_type", "source_id", "access_level", "state", "requested_at", "expires_at"}
 
-// columns returns columns of one type.
+// columns returns a list of columns with the same required type.
 func columns(kind string, names ...string) []Column {
 	return render.Each(names, func(name string) Column { return Column{Name: name, Type: kind} })
 }
@@ -129,7 +130,7 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, snap snapshot)
 	}
 	for _, r := range db.rules(snap) {
 		if slices.Contains(r.arguments, "") {
-			continue // The type of the column is not supported.
+			continue // A problem is reported for the unsupported type of the column.
 		}
 		wrong, fix, err := pgcatalog.RuleProblem(ctx, on, db.TrackedSchema, r.function, "text", r.arguments...)
 		if err != nil {
@@ -145,9 +146,9 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, snap snapshot)
 }
 
 // requirements returns an error if the application's tables do not fit a component. It
-// leaves out installed components on GitLab's tables: if the application changes later,
-// the job reports it. It checks configured tables of users and groups each time, because
-// the configuration may have changed.
+// does not check installed components with GitLab's tables: if the application's tables
+// change later, the job reports it. It checks configured tables of users and groups each
+// time, because the configuration may have changed.
 func (db Database) requirements(snap snapshot) error {
 	var found problem.List
 	for _, c := range db.components() {

@@ -14,11 +14,12 @@ import (
 
 var update = flag.Bool("update", false, "write the lists of needed tables and columns in docs/")
 
-// The pages list the tables and columns that Up and `sexton config check --connect`
-// require.
+// The lists of tables and columns in docs/ are the needs that Up and `sexton config check
+// --connect` check.
 func TestNeedsAreDocumented(t *testing.T) {
 	t.Parallel()
-	// Names of tables and columns that the configuration gives are shown as its keys.
+	// The documents show configured names of tables and columns as the keys of the
+	// configuration.
 	anyUsers := Users{Table: "users.table", Key: "users.key", OnRequest: map[string]string{"on_request.set": ""}}
 	anyGroups := Groups{
 		Table: "groups.table", Key: "groups.key", Parent: "groups.parent", MarkedOn: "groups.marked_on",
@@ -63,7 +64,8 @@ func named(name string) component {
 	return all[slices.IndexFunc(all, func(c component) bool { return c.name == name })]
 }
 
-// listOfNeeds has an item for each run of columns of one type.
+// listOfNeeds returns a Markdown list of a component's needs, with one item for
+// consecutive columns of one type.
 func listOfNeeds(c component) string {
 	var text strings.Builder
 	item := func(table string, columns []Column, note string) {

@@ -18,12 +18,12 @@ import (
 const DefaultOwner = "sexton_owner"
 
 // Ownership describes the owner of Sexton's objects. SECURITY DEFINER functions, and the
-// application's triggers that they fire, run with that role's rights. So it must not be a
-// superuser or bypass row security.
+// application's triggers that they fire, run with the privileges of that role. So it must
+// not be a superuser or bypass row security.
 type Ownership struct {
 	Role string `json:"role"`
-	// These are the GRANT statements that the current role may not run, for privileges
-	// that the functions need on the application's tables.
+	// Todo has the GRANT statements that the current role may not run. They grant
+	// privileges that the functions need on the application's tables.
 	Todo []string `json:"todo"`
 }
 
@@ -34,8 +34,8 @@ func (db Database) owner() string {
 	return db.Owner
 }
 
-// ownerState describes the owner's role. powerful means superuser privileges or the like, and
-// member that the current role is a member.
+// ownerState describes the owner's role. powerful reports that the role has superuser
+// privileges or similar privileges, and member that the current role is a member of it.
 type ownerState struct{ exists, powerful, member bool }
 
 func (s *session) readOwner(ctx context.Context) (ownerState, error) {
@@ -52,7 +52,7 @@ func (s *session) readOwner(ctx context.Context) (ownerState, error) {
 }
 
 // ownerStatements returns the missing statements that create the owner's role and make
-// another role a member. It returns an error if the owner's role has rights that the
+// another role a member. It returns an error if the owner's role has privileges that the
 // application's triggers must not get.
 func (s *session) ownerStatements(ctx context.Context, role string) (statements []string, _ error) {
 	state, err := s.readOwner(ctx)
@@ -106,7 +106,7 @@ func (s *session) handOver(ctx context.Context, tx pgx.Tx, own *Ownership) error
 	return err
 }
 
-// ownerGrant has privileges of the owner's role on an object.
+// ownerGrant describes privileges of the owner's role on one object.
 type ownerGrant struct{ Kind, Object, Privileges string }
 
 func (g ownerGrant) grant(owner string) string {
@@ -162,7 +162,7 @@ func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// attempt runs a statement, and ignores a missing privilege.
+// attempt runs a statement, and ignores an error that reports a missing privilege.
 func attempt(ctx context.Context, tx pgx.Tx, statement string) error {
 	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return execAll(ctx, nested, []string{statement}) })
 	if pgcatalog.SQLState(err) == insufficientPrivilege {
@@ -176,12 +176,12 @@ const insufficientPrivilege = "42501"
 // OwnerRisk is a problem with the owner of Sexton's objects that an operator must fix.
 type OwnerRisk struct {
 	Object, Message, Fix string
-	// Harmless reports that the problem has no effect on security.
+	// Harmless reports that the problem does not affect security.
 	Harmless bool
 }
 
-// OwnerRisks returns functions with too many or too few rights, and tables that functions
-// do not read.
+// OwnerRisks returns problems with the owner of Sexton's objects: functions with too many
+// or too few privileges, and tables that functions do not read.
 func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 	var found []OwnerRisk
 	err := db.reading(ctx, func(on beginner) error {

@@ -18,13 +18,14 @@ import (
 
 func quoted(role string) string { return pgx.Identifier{role}.Sanitize() }
 
-// as runs one statement as a role.
+// as runs a statement as a role.
 func as(t *testing.T, d *pgtest.Database, role, statement string) error {
 	_, err := pgtest.Connect(t, d.AsRole(role)).Exec(t.Context(), statement)
 	return err
 }
 
-// ownedUsers has users that belong to the application's role, which also calls Sexton.
+// ownedUsers returns a database whose table of users belongs to the application's role.
+// That role also calls Sexton's functions.
 func ownedUsers(t *testing.T) (d *pgtest.Database, application string) {
 	d = pgtest.New(t)
 	application = d.CreateRole()
@@ -39,7 +40,7 @@ func allowCalls(d *pgtest.Database, role string) {
 		quoted(role))
 }
 
-func TestTheApplicationsCodeGetsNoRightsOfASuperuser(t *testing.T) {
+func TestApplicationCodeGetsNoSuperuserPrivileges(t *testing.T) {
 	t.Parallel()
 	d, application := ownedUsers(t)
 	db := with(t, d, migrate.AdjournedGroups)
@@ -57,7 +58,7 @@ func TestTheApplicationsCodeGetsNoRightsOfASuperuser(t *testing.T) {
 	require.NoError(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"))
 	require.Equal(t, [][]string{{migrate.DefaultOwner, "f"}}, d.Rows("SELECT * FROM seen"))
 	require.NoError(t, as(t, d, application, "SELECT sexton.group_deletion_cutoff()"))
-	require.Len(t, d.Rows("SELECT FROM seen"), 1, "a view is no table of settings")
+	require.Len(t, d.Rows("SELECT FROM seen"), 1, "a view is not read as the table of settings")
 	require.Empty(t, d.Rows(`
 		SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_roles AS r ON r.oid = p.proowner
 		WHERE p.pronamespace = 'sexton'::regnamespace AND (r.rolsuper OR r.rolbypassrls OR r.rolcanlogin)
@@ -66,9 +67,10 @@ func TestTheApplicationsCodeGetsNoRightsOfASuperuser(t *testing.T) {
 		WHERE c.relnamespace = 'sexton'::regnamespace AND (r.rolsuper OR r.rolbypassrls OR r.rolcanlogin)`), "functions and tables, River's included")
 }
 
-// What comes under a name after the migration is not believed, be it a view or another
-// table; the next migration looks again.
-func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
+// Functions read an optional table only if the last migration has recorded it. A table
+// that was created later, or that replaced the recorded table, is used after the next
+// migration.
+func TestFunctionsReadOnlyRecordedTables(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(groupsTables)
@@ -77,7 +79,7 @@ func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
 	const cutoff = "SELECT sexton.group_deletion_cutoff() IS NOT NULL"
 	const settings = "CREATE TABLE application_settings (deletion_adjourned_period integer); INSERT INTO application_settings VALUES (7)"
 	d.Exec(settings)
-	require.False(t, pgtest.Scalar[bool](t, d, cutoff), "it came later")
+	require.False(t, pgtest.Scalar[bool](t, d, cutoff), "the table was created after the migration")
 	require.Contains(t, risks(t, db), migrate.OwnerRisk{
 		Object:  `"public".application_settings`,
 		Message: "functions do not read this table, because it was created after the last `sexton migrate up`", Fix: "sexton migrate up",
@@ -90,7 +92,7 @@ func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
 	_, err := d.Pool().Exec(t.Context(), cutoff)
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
-	require.Equal(t, "SX016", pgErr.Code, "neither the one nor the other is a guess to make")
+	require.Equal(t, "SX016", pgErr.Code, "another table has the recorded name")
 	require.NotEmpty(t, risks(t, db))
 	up(t, db)
 	require.True(t, pgtest.Scalar[bool](t, d, cutoff))
@@ -102,9 +104,9 @@ func risks(t *testing.T, db migrate.Database) []migrate.OwnerRisk {
 	return pgtest.Must(migrate.OwnerRisks(t.Context(), db))(t)
 }
 
-// Policies would hide users from a function, and what it cannot see it would take for
-// gone. It fails instead.
-func TestRowSecurityNeedsTheRoleOfTheTablesOwner(t *testing.T) {
+// If row security hides users from a function, it fails instead of treating them as
+// deleted.
+func TestRowSecurityNeedsMembershipInTheTablesOwner(t *testing.T) {
 	t.Parallel()
 	d, application := ownedUsers(t)
 	db := with(t, d, migrate.GhostUsers)
@@ -120,9 +122,9 @@ func TestRowSecurityNeedsTheRoleOfTheTablesOwner(t *testing.T) {
 	require.NoError(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"))
 }
 
-// A rule of the application that the migrating role may not grant is left for a person,
-// not passed over.
-func TestRulesThatTheMigratorMayNotGrantAreLeftToDo(t *testing.T) {
+// If the migrating role may not grant privileges on a rule of the application, Up returns
+// the GRANT statements in Todo.
+func TestUpReturnsGrantsThatTheRoleMayNotRun(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	migrator, owner := d.CreateRole(), d.CreateRole()
@@ -149,7 +151,7 @@ func TestRulesThatTheMigratorMayNotGrantAreLeftToDo(t *testing.T) {
 	require.Empty(t, up(t, db).Owner.Todo)
 }
 
-func TestARoleThatMayMakeNoRoles(t *testing.T) {
+func TestUpWithoutThePrivilegeToCreateRoles(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	migrator := d.CreateRole()
@@ -161,12 +163,12 @@ func TestARoleThatMayMakeNoRoles(t *testing.T) {
 		"CREATE ROLE " + quoted(db.Owner) + " NOLOGIN",
 		"GRANT " + quoted(db.Owner) + " TO " + quoted(migrator),
 	}
-	before := catalogue(d)
+	before := catalog(d)
 	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
 	var privilege *migrate.PrivilegeError
 	require.ErrorAs(t, err, &privilege)
 	require.Equal(t, strings.Join(todo, "; "), privilege.Grant)
-	require.Equal(t, before, catalogue(d), "nothing changed")
+	require.Equal(t, before, catalog(d), "nothing changed")
 
 	for _, statement := range todo {
 		d.Exec(statement)
@@ -183,28 +185,28 @@ func TestARoleThatMayMakeNoRoles(t *testing.T) {
 		"other databases of the server may use it")
 }
 
-func TestOwnerWithSuperuserRightsIsRefused(t *testing.T) {
+func TestOwnerWithSuperuserPrivilegesIsRefused(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	for name, rights := range map[string]string{
+	for name, grant := range map[string]string{
 		"superuser": "ALTER ROLE %s SUPERUSER", "row security": "ALTER ROLE %s BYPASSRLS",
 		"member": "GRANT pg_write_server_files TO %s",
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := everything(t, d)
 			db.Owner = d.CreateRole()
-			d.Exec("DO $$ BEGIN EXECUTE format('" + rights + "', '" + db.Owner + "'); END $$")
-			before := catalogue(d)
+			d.Exec("DO $$ BEGIN EXECUTE format('" + grant + "', '" + db.Owner + "'); END $$")
+			before := catalog(d)
 			_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
 			require.ErrorContains(t, err, "must not own Sexton's functions")
 			require.ErrorContains(t, err, "jobs.owner")
-			require.Equal(t, before, catalogue(d))
+			require.Equal(t, before, catalog(d))
 		})
 	}
 }
 
-// Roles belong to the server: migrations of several of its databases make the same one at
-// the same time.
+// Concurrent migrations of several databases of a server create the owner's role once,
+// because roles belong to the server.
 func TestOwnerRoleIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	const databases = 4
@@ -324,15 +326,16 @@ func TestGrants(t *testing.T) {
 		"DELETE FROM app.loose_foreign_keys_deleted_records",
 		"SELECT sexton.begin_batch('k', 0, 1, 1000, 1000, false)", "SELECT sexton.enqueue('tidy')")
 
-	// Without the grants, the error says where to find them.
+	// If the grants are missing, the error names the command that prints them.
 	db.Conn = connConfig(t, d.AsRole(application))
 	var privilege *migrate.PrivilegeError
 	require.ErrorAs(t, migrate.Check(t.Context(), db), &privilege)
 	require.ErrorContains(t, privilege, "sexton grants")
 }
 
-// Statements name the operators of a key by their schema, which takes USAGE there.
-func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
+// The worker gets USAGE on the schemas of its keys' operators and types, because
+// statements qualify operators.
+func TestGrantIncludesSchemasOfOperators(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	worker := d.CreateRole()
@@ -344,7 +347,7 @@ func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
 	conn := pgtest.Connect(t, d.AsRole(worker))
 	d.Exec("GRANT USAGE ON SCHEMA app TO " + pgx.Identifier{worker}.Sanitize())
 	_, err := conn.Exec(t.Context(), sql, []string{"ALICE"})
-	require.Error(t, err, "a right is missing")
+	require.Error(t, err, "a privilege is missing")
 
 	left, done := pgtest.Must2(db.Grant(t.Context(), pgtest.Logger(t), migrate.Roles{Worker: worker}, tables, true))(t)
 	require.Empty(t, left)
@@ -354,7 +357,7 @@ func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
 		d.Rows("SELECT pg_catalog.has_schema_privilege($1, 'unused', 'USAGE')::pg_catalog.text", worker))
 }
 
-func TestGrantsNameOnlyWhatIsInstalled(t *testing.T) {
+func TestGrantsNameOnlyInstalledObjects(t *testing.T) {
 	t.Parallel()
 	grants := migrate.Grants(migrate.Database{TrackedSchema: "app"})
 	require.Contains(t, grants, `GRANT USAGE ON SCHEMA "sexton" TO :"worker"`)

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestUpRefusesObjectsOfOthers(t *testing.T) {
+func TestUpRefusesObjectsThatSextonDidNotCreate(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		given string
@@ -36,22 +36,22 @@ func TestUpRefusesObjectsOfOthers(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
 			d.Exec(test.given)
-			before := catalogue(d)
+			before := catalog(d)
 
 			_, err := migrate.Up(t.Context(), pgtest.Logger(t), everything(t, d))
 			require.ErrorContains(t, err, "database main has "+strings.Join(test.taken, ", ")+
 				", which Sexton did not create; nothing was changed: ")
-			require.Equal(t, before, catalogue(d), "nothing changed")
+			require.Equal(t, before, catalog(d), "nothing changed")
 		})
 	}
 }
 
-func TestUpRefusesAnotherPlaceForTheTombstones(t *testing.T) {
+func TestUpRefusesAnotherSchemaForTheTombstones(t *testing.T) {
 	t.Parallel()
 	d, db := installed(t)
 	d.Exec("CREATE SCHEMA app")
 	db.TrackedSchema = "app"
-	before := catalogue(d)
+	before := catalog(d)
 
 	var placement *migrate.SchemaError
 	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
@@ -62,7 +62,7 @@ func TestUpRefusesAnotherPlaceForTheTombstones(t *testing.T) {
 	require.Equal(t, `"public".loose_foreign_keys_deleted_records`, placement.Object)
 	require.ErrorContains(t, placement,
 		`in "public".loose_foreign_keys_deleted_records, but the configuration puts them into "app".loose_foreign_keys_deleted_records; set the schema back`)
-	require.Equal(t, before, catalogue(d))
+	require.Equal(t, before, catalog(d))
 }
 
 func TestUpRefusesASchemaNewerThanTheProgram(t *testing.T) {
@@ -73,7 +73,7 @@ func TestUpRefusesASchemaNewerThanTheProgram(t *testing.T) {
 	}, func(t *testing.T, component string, newer string) {
 		d, db := installed(t)
 		d.Exec(newer)
-		before := catalogue(d)
+		before := catalog(d)
 
 		var schema *migrate.SchemaError
 		require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
@@ -85,7 +85,7 @@ func TestUpRefusesASchemaNewerThanTheProgram(t *testing.T) {
 		require.ErrorAs(t, err, &schema)
 		_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
 		require.ErrorAs(t, err, &schema)
-		require.Equal(t, before, catalogue(d))
+		require.Equal(t, before, catalog(d))
 	})
 }
 
@@ -105,20 +105,20 @@ func TestUpNamesMissingPrivileges(t *testing.T) {
 	require.ErrorContains(t, err, `GRANT USAGE, CREATE ON SCHEMA "public" TO `+quoted)
 	d.Exec(`GRANT USAGE, CREATE ON SCHEMA "public" TO ` + quoted + "; GRANT " + pgx.Identifier{db.Owner}.Sanitize() +
 		" TO " + quoted)
-	before := catalogue(d)
+	before := catalog(d)
 	_, err = migrate.Up(t.Context(), pgtest.Logger(t), db)
 	require.ErrorAs(t, err, &privilege)
 	require.ErrorContains(t, err, "permission denied for database")
-	require.Equal(t, before, catalogue(d), "nothing changed")
+	require.Equal(t, before, catalog(d), "nothing changed")
 	d.Exec("GRANT CREATE ON DATABASE " + database + " TO " + quoted)
 	up(t, db)
 
-	// Another role may not remove it. The error names the object.
-	stranger := d.CreateRole()
-	db.Conn = connConfig(t, d.AsRole(stranger))
+	// If another role runs Down, the error names that role.
+	other := d.CreateRole()
+	db.Conn = connConfig(t, d.AsRole(other))
 	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
 	require.ErrorAs(t, err, &privilege)
-	require.Equal(t, stranger, privilege.Role)
+	require.Equal(t, other, privilege.Role)
 
 	db.Conn = connConfig(t, d.AsRole(role))
 	down(t, db)
@@ -129,18 +129,18 @@ func TestUpNeedsTheTrackedSchema(t *testing.T) {
 	d := pgtest.New(t)
 	db := everything(t, d)
 	db.TrackedSchema = "nowhere"
-	before := catalogue(d)
+	before := catalog(d)
 	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
 	require.EqualError(t, err,
 		`migrate database main up: schema "nowhere" of the tracked tables does not exist; correct databases.main.schema`)
-	require.Equal(t, before, catalogue(d))
+	require.Equal(t, before, catalog(d))
 }
 
 func TestStatusAndCheckChangeNothing(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	db := everything(t, d)
-	before := catalogue(d)
+	before := catalog(d)
 
 	status := pgtest.Must(migrate.Status(t.Context(), db))(t)
 	require.Len(t, status, 4)
@@ -152,7 +152,7 @@ func TestStatusAndCheckChangeNothing(t *testing.T) {
 	var schema *migrate.SchemaError
 	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
 	require.EqualError(t, schema, "schema of database main: component base is not installed; run `sexton migrate up`")
-	require.Equal(t, before, catalogue(d))
+	require.Equal(t, before, catalog(d))
 
 	up(t, db)
 	status = pgtest.Must(migrate.Status(t.Context(), db))(t)
@@ -169,7 +169,7 @@ func TestStatusAndCheckChangeNothing(t *testing.T) {
 	}, status[3])
 }
 
-func TestCheckFindsOldAndRemoved(t *testing.T) {
+func TestCheckFindsOldVersionsAndMissingTables(t *testing.T) {
 	t.Parallel()
 	d, db := installed(t)
 
@@ -181,17 +181,17 @@ func TestCheckFindsOldAndRemoved(t *testing.T) {
 		"component river is at version 5, this binary needs version")
 }
 
-func TestDownOfNothing(t *testing.T) {
+func TestDownWithoutInstallation(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	before := catalogue(d)
+	before := catalog(d)
 	require.Empty(t, down(t, everything(t, d)).Components)
-	require.Equal(t, before, catalogue(d))
+	require.Equal(t, before, catalog(d))
 }
 
-// Tables of the application that a component cannot work with are named, and nothing is
-// changed.
-func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
+// Up returns an error that names the application's tables and columns that do not fit a
+// component, and changes nothing.
+func TestUpRefusesTablesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		components      []string
@@ -234,9 +234,9 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 	}, func(t *testing.T, _ string, test example) {
 		d := pgtest.New(t)
 		d.Exec(test.tables)
-		before := catalogue(d)
+		before := catalog(d)
 		_, err := migrate.Up(t.Context(), pgtest.Logger(t), with(t, d, test.components...))
 		require.ErrorContains(t, err, test.message)
-		require.Equal(t, before, catalogue(d), "nothing changed")
+		require.Equal(t, before, catalog(d), "nothing changed")
 	})
 }

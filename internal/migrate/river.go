@@ -16,9 +16,10 @@ import (
 	"sexton/internal/render"
 )
 
-// newRiverMigrator returns a migrator. It needs no pool to list the versions.
+// newRiverMigrator returns a migrator. pool may be nil if the migrator is only used to
+// list versions.
 func newRiverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
-	// logApplied logs each step instead of River.
+	// River's own log is disabled, because logApplied logs each migration.
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool),
 		&rivermigrate.Config{Logger: slog.New(slog.DiscardHandler), Schema: schema})
 	return migrator, problem.Doing(err, "prepare River's migrations")
@@ -39,8 +40,8 @@ func riverTables() []string {
 }
 
 // upRiver runs River's migrations, which commit one by one. After the restore of a schema
-// dump the versions are missing: it records them if all tables exist. Otherwise, or if a
-// table is missing, it drops and creates all tables, unless there are jobs.
+// dump the versions are missing. If all tables exist, upRiver then records the versions.
+// If a table is missing, upRiver drops and creates all tables, unless there are jobs.
 func (s *session) upRiver(ctx context.Context, snap snapshot) ([]Migration, error) {
 	version, missing := snap.versions[River], s.db.missingTables(snap, riverComponent())
 	present := slices.ContainsFunc(riverTables(), func(name string) bool { return snap.own[name].exists() })

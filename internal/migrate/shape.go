@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// expected is a table that a component's migrations create. Partitions have no list of
-// columns.
+// expected is a table that a component's migrations create. columns is empty for
+// partitions.
 type expected struct {
 	tracked bool
 	name    string
@@ -66,7 +66,7 @@ var createdTables = sync.OnceValue(func() map[string][]expected {
 func (db Database) missingTables(snap snapshot, c component) (missing []string) {
 	for _, e := range c.tables() {
 		if e.tracked && c.queue == "" {
-			continue // Views replace this table.
+			continue // In installations with other tables than GitLab's, views replace this table.
 		}
 		found, name := snap.own[e.name], identity(schema, e.name)
 		if e.tracked {
@@ -79,9 +79,10 @@ func (db Database) missingTables(snap snapshot, c component) (missing []string) 
 	return missing
 }
 
-// due returns the migrations of a component that Up runs. These are the migrations that
-// are newer than its installed version. If a table of an installed component is missing,
-// it returns all migrations, because one component may add columns to a table of another.
+// due returns the migrations of a component that Up runs: the migrations that are newer
+// than the installed version of the component. If a table of an installed component is
+// missing, it returns all migrations, because one component may add columns to a table of
+// another.
 func (db Database) due(snap snapshot, c component) []Migration {
 	version := snap.versions[c.name]
 	if c.name != River && slices.ContainsFunc(db.components(), func(other component) bool {

@@ -23,17 +23,17 @@ import (
 
 // relation is a table, view, index or sequence.
 type relation struct {
-	// kind is pg_class.relkind; empty if it does not exist.
+	// kind is pg_class.relkind. It is empty if the relation does not exist.
 	kind string
-	// ours reports a comment that begins with "Sexton:".
+	// ours reports that the comment of the relation begins with "Sexton:".
 	ours           bool
 	columns, types []string
 }
 
 func (r relation) exists() bool { return r.kind != "" }
 
-// keyType returns the type in which Sexton stores keys of a column, or "" if keys of its
-// type are not supported.
+// keyType returns the type in which Sexton stores the keys of a column, or "" if the type
+// of the column is not supported.
 func (r relation) keyType(column string) string {
 	switch kind := r.typeOf(column); kind {
 	case "smallint", "integer", "bigint":
@@ -74,9 +74,10 @@ type snapshot struct {
 	elsewhere    map[string]string
 	// bodies has the bodies of the functions in the schema sexton.
 	bodies map[string]string
-	// versions has the installed version of each component; absent means 0.
+	// versions has the installed version of each component. A component that is not
+	// installed is absent.
 	versions map[string]int64
-	// unmet has the problems of the application's tables and rules, by component.
+	// unmet has the problems with the application's tables and rules, by component.
 	unmet map[string]problem.List
 }
 
@@ -183,14 +184,15 @@ func (db Database) reading(ctx context.Context, do func(on beginner) error) erro
 	return do(conn)
 }
 
-// Fixes of a PrivilegeError: for reading, and for changing objects of another role.
+// These texts are fixes of a PrivilegeError: for reading, and for changing objects of
+// another role.
 const (
 	printedGrants = "the statements that `sexton grants` prints"
 	asOwner       = "the command again as a role with that privilege, such as the one that ran `sexton migrate up` before"
 )
 
-// explain returns a *PrivilegeError for a missing privilege, and adds the server's hint
-// to other errors.
+// explain returns a *PrivilegeError if err reports a missing privilege. It adds the
+// server's hint to other errors.
 func (db Database) explain(snap snapshot, err error, grant string) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -242,7 +244,7 @@ SET idle_in_transaction_session_timeout = 0;
 SET lock_timeout = '2s';
 `
 
-// session is a locked database with the connections of a migration.
+// session has the connections of a migration to a locked database.
 type session struct {
 	db   Database
 	log  *slog.Logger
@@ -295,7 +297,7 @@ func lock(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool) (unlock fun
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		// The session ends with the pool, and the lock with the session.
+		// The lock needs no explicit release: it ends when the pool closes the session.
 		_ = conn.Hijack().Close(ctx)
 	}, nil
 }

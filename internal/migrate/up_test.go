@@ -34,16 +34,17 @@ func TestUpInstallsOnce(t *testing.T) {
 	require.Equal(t, component(t, report, migrate.River).To, int64(len(component(t, report, migrate.River).Applied)))
 	require.NoError(t, migrate.Check(t.Context(), db))
 
-	before := catalogueWithoutWriters(d)
+	before := catalogWithoutWriters(d)
 	report = up(t, db)
 	for _, c := range report.Components {
 		require.Empty(t, c.Applied, c.Component)
 		require.Equal(t, c.From, c.To, c.Component)
 	}
-	require.Equal(t, before, catalogueWithoutWriters(d), "the second run replaced functions alone")
+	require.Equal(t, before, catalogWithoutWriters(d), "the second run only replaced functions")
 }
 
-// Logical replication of all tables refuses changes of a table without a primary key.
+// Every table has a primary key, because logical replication of all tables refuses
+// changes of a table without one.
 func TestEveryTableHasAPrimaryKey(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -67,7 +68,7 @@ func TestUpByComponents(t *testing.T) {
 	require.Equal(t, [][]string{{"application_tables"}, {"events"}, {"fences"}}, d.Rows(
 		`SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'r' ORDER BY relname`))
 
-	// A database becomes the jobs database later.
+	// The database becomes the jobs database later.
 	report := up(t, everything(t, d))
 	require.Empty(t, component(t, report, migrate.Base).Applied)
 	require.Equal(t, []migrate.Migration{{Version: 1, Name: "00001_jobs"}}, component(t, report, migrate.Jobs).Applied)
@@ -77,20 +78,20 @@ func TestUpConcurrently(t *testing.T) {
 	t.Parallel()
 	db := everything(t, pgtest.New(t))
 
-	const machines = 4
+	const callers = 4
 	type result struct {
 		report migrate.Report
 		err    error
 	}
-	results := make(chan result, machines)
-	for range machines {
+	results := make(chan result, callers)
+	for range callers {
 		go func() {
 			report, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
 			results <- result{report, err}
 		}()
 	}
 	var applied int
-	for range machines {
+	for range callers {
 		r := <-results
 		require.NoError(t, r.err)
 		for _, c := range r.report.Components {
@@ -102,10 +103,10 @@ func TestUpConcurrently(t *testing.T) {
 	for _, c := range status {
 		latest += c.Latest
 	}
-	require.Equal(t, latest, int64(applied), "every migration ran on exactly one of the machines")
+	require.Equal(t, latest, int64(applied), "every migration was applied by exactly one call")
 }
 
-// lines receives the lines of a log.
+// lines is a log writer that sends each line to a channel.
 type lines chan string
 
 func (l lines) Write(line []byte) (int, error) {
@@ -113,7 +114,7 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
+func TestUpWaitsForTheLockUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	holder := pgtest.Acquire(t, d.Pool())
@@ -122,14 +123,14 @@ func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	db := everything(t, d)
-	said := make(lines, 10)
+	logged := make(lines, 10)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := migrate.Up(ctx, slog.New(slog.NewTextHandler(said, nil)), db)
+		_, err := migrate.Up(ctx, slog.New(slog.NewTextHandler(logged, nil)), db)
 		failed <- err
 	}()
 	held := fmt.Sprintf("pid %d (", holder.Conn().PgConn().PID())
-	require.Contains(t, <-said, "held_by=\""+held)
+	require.Contains(t, <-logged, "held_by=\""+held)
 	cancel()
 	err := <-failed
 	require.ErrorIs(t, err, context.Canceled)
@@ -149,7 +150,7 @@ func TestUpWithAnyName(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
 			d.Exec("CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{name}.Sanitize())
-			before := catalogue(d)
+			before := catalog(d)
 
 			db := everything(t, d)
 			db.TrackedSchema = name
@@ -160,13 +161,13 @@ func TestUpWithAnyName(t *testing.T) {
 				"SELECT nspname::text FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace WHERE relname = 'loose_foreign_keys_deleted_records'"))
 
 			down(t, db)
-			require.Equal(t, before, catalogue(d))
+			require.Equal(t, before, catalog(d))
 		})
 	}
 }
 
-// The application's writers queue after a statement that waits for a table. Up gives way
-// to them and tries again.
+// If Up waits for a table's lock, the application's later writes wait, too. Up stops
+// waiting after a short time, so that the writes continue, and retries.
 func TestUpLetsWritersContinue(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -174,19 +175,19 @@ func TestUpLetsWritersContinue(t *testing.T) {
 	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers)
 	holder := pgtest.Begin(t, d.Pool(), "SET LOCAL application_name = 'importer'",
 		"LOCK TABLE import_placeholder_user_details IN ROW EXCLUSIVE MODE")
-	said := make(lines, 100)
+	logged := make(lines, 100)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := migrate.Up(t.Context(), slog.New(slog.NewTextHandler(said, nil)), db)
-		close(said)
+		_, err := migrate.Up(t.Context(), slog.New(slog.NewTextHandler(logged, nil)), db)
+		close(logged)
 		ended <- err
 	}()
 	pgtest.Await(t, d.Pool(), "the migration to wait for the table",
 		"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted "+
 			"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = 'import_placeholder_user_details'::regclass)")
-	d.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1") // It queues after the migration.
+	d.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1") // The UPDATE waits in the queue after the migration.
 	var waits string
-	for waits = range said {
+	for waits = range logged {
 		if strings.Contains(waits, "waits_for_lock") {
 			break
 		}
@@ -196,8 +197,8 @@ func TestUpLetsWritersContinue(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Every statement that locks a table of the application waits 2 s at most, because
-// writers queue after it.
+// Every statement that locks a table of the application waits for at most 2 s, because
+// later writes of the application wait, too.
 func TestMigrationsWaitTwoSecondsForLocks(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -215,8 +216,8 @@ func TestMigrationsWaitTwoSecondsForLocks(t *testing.T) {
 	require.Equal(t, [][]string{{"2s"}}, d.Rows("SELECT DISTINCT value FROM lock_timeouts"))
 }
 
-// Whether the role's statement timeout is lifted shows where a statement has to wait,
-// however fast the machine.
+// Up is not limited by the database's statement_timeout. A lock makes a statement of Up
+// wait longer than that timeout.
 func TestUpOutlastsTheStatementTimeoutOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond
@@ -250,9 +251,9 @@ func TestUpUnderHostileSessionSettings(t *testing.T) {
 	down(t, db)
 }
 
-// wholeSchema describes everything that migrations make, in words that do not depend on
-// when they ran.
-const wholeSchema = `
+// schemaQuery lists all objects that migrations create, in a form that does not depend on
+// the time of the migrations.
+const schemaQuery = `
 SELECT 'relation', c.oid::regclass::text, c.relkind::text || ' ' || coalesce(c.reloptions::text, '') || ' ' || coalesce(obj_description(c.oid, 'pg_class'), '')
 	|| CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) ELSE '' END
 FROM pg_class AS c WHERE c.relnamespace IN ('sexton'::regnamespace, 'public'::regnamespace)
@@ -271,7 +272,7 @@ ORDER BY 1, 2`
 
 func describe(d *pgtest.Database, except *regexp.Regexp) []string {
 	var lines []string
-	for _, row := range d.Rows(wholeSchema) {
+	for _, row := range d.Rows(schemaQuery) {
 		if line := strings.Join(row, ": "); !except.MatchString(line) {
 			lines = append(lines, line)
 		}
@@ -279,8 +280,9 @@ func describe(d *pgtest.Database, except *regexp.Regexp) []string {
 	return lines
 }
 
-// restore makes a database of the dump of an older release, with all components and work
-// of every kind. The dump was made by pg_dump with --inserts, without its meta-commands.
+// restore loads the dump of an older release, which has all components and pending work
+// of every kind. The dump was created by pg_dump with --inserts, and its meta-commands
+// were removed.
 func restore(t *testing.T, d *pgtest.Database) {
 	file := pgtest.Must(os.Open("testdata/waiting.sql.gz"))(t)
 	defer file.Close()
@@ -322,19 +324,20 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 		require.NotEmpty(t, before, table)
 		require.Equal(t, [][]string{{"t"}},
 			d.Rows("SELECT jsonb_agg(to_jsonb(t) ORDER BY to_jsonb(t)) @> $1::jsonb FROM "+table+" AS t", before),
-			"the rows of %s are there with all their values", table)
+			"the rows of %s are unchanged", table)
 	}
-	// Triggers of tracked tables do not belong to migrations, and the functions of the
-	// older release differ.
+	// The comparison omits the triggers of tracked tables and their functions, which
+	// migrations do not install.
 	tracked := regexp.MustCompile(`^(trigger: .*sexton_(track|truncate|wake)|function: sexton\.(track|wake)_|\w+: sexton\.(migrations|objects))`)
 	require.Equal(t, describe(fresh, tracked), describe(d, tracked))
 
-	// Back again: not while work waits, and by force to the application's own tables.
+	// Down returns an error while work is pending. With force, it leaves only the
+	// application's own tables.
 	before := describe(d, regexp.MustCompile(`^$`))
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), every(d), false)
 	require.ErrorContains(t, err, "still has")
 	require.Equal(t, 4, strings.Count(err.Error(), "still has"),
-		"work of every kind that has no table of the application: %v", err)
+		"work of each kind with a table of Sexton: %v", err)
 	require.Equal(t, before, describe(d, regexp.MustCompile(`^$`)), "nothing is removed")
 	pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), every(d), true))(t)
 	require.Empty(t, d.Rows("SELECT FROM pg_namespace WHERE nspname = 'sexton'"))

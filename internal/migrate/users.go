@@ -10,8 +10,8 @@ import (
 	"sexton/internal/render"
 )
 
-// Users names the table of users in the tracked schema. Its zero value is GitLab's, with
-// GitLab's columns and rules.
+// Users describes the table of users in the tracked schema. The zero value means GitLab's
+// table, with GitLab's columns and rules.
 type Users struct {
 	Table, Key string
 	// Ghost is the key of the ghost user, or "" if none is configured.
@@ -19,7 +19,7 @@ type Users struct {
 	// MayDelete is the name of a function of the application, with or without its schema.
 	// It is empty if there is none.
 	MayDelete string
-	// OnRequest has the values to which columns are set when a user is queued.
+	// OnRequest maps columns to the values that they get when a user is queued.
 	OnRequest map[string]string
 }
 
@@ -34,7 +34,7 @@ func (db Database) userKeyType(snap snapshot) string {
 	return snap.tracked[db.Users.Table].keyType(db.Users.Key)
 }
 
-// fit returns c with its needs replaced by the needs of the configured table of users.
+// fit returns c with the needs and privileges for the configured table of users.
 func (u Users) fit(c component) component {
 	if c.name == GhostUsers && !u.gitlab() {
 		list := []Column{{u.Key, "users.key", AnyKey, false}}
@@ -42,7 +42,7 @@ func (u Users) fit(c component) component {
 			list = append(list, Column{name, "on_request.set", "", true})
 		}
 		c.needs = []Need{{Table: u.Table, Key: "users.table", Columns: configured(list...)}}
-		c.rights = []right{
+		c.privileges = []tablePrivileges{
 			{u.Table, []string{"SELECT", "UPDATE"}},
 			{ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		}
@@ -71,8 +71,8 @@ func (db Database) userTexts(snap snapshot) []string {
 		previous = "pg_catalog.jsonb_build_object(" + joined("%[2]s, account.%[1]s", ", ") + ")"
 		set = fmt.Sprintf("\n    UPDATE %s AS account SET %s WHERE account.%s = account_id;\n", table,
 			joined("%[1]s = %[3]s", ", "), quote(u.Key))
-		// The base is the row itself. With NULL as base, the domains of all other columns
-		// would have to allow NULL.
+		// The base of jsonb_populate_record is the row itself. With NULL as base, the
+		// domains of all other columns would have to allow NULL.
 		reset = fmt.Sprintf("\n    UPDATE %[1]s AS account SET (%[2]s) = (\n"+
 			"        SELECT %[3]s FROM pg_catalog.jsonb_populate_record(account.*, job.previous_state::pg_catalog.jsonb) AS previous\n"+
 			"    )\n"+
@@ -89,7 +89,7 @@ func (db Database) userTexts(snap snapshot) []string {
 		rule = fmt.Sprintf(userRule, function, pgcatalog.Literal(function+"("+key+", "+key+")"))
 	}
 	var untyped []string
-	if key == "" { // Only names, because the type is not supported.
+	if key == "" { // The type of the keys is not supported, so statements name the functions without arguments.
 		untyped = []string{`("{type}", "{type}", boolean, boolean)`, "", `("{type}", "{type}")`, ""}
 	}
 	return append(untyped,
@@ -98,7 +98,7 @@ func (db Database) userTexts(snap snapshot) []string {
 		`'{ghost}'`, ghost, `{previous}`, previous, "{set}\n", set, "{reset}\n", reset, "{rule}\n", rule)
 }
 
-// userRule calls the application's rule for users.
+// userRule is the PL/pgSQL code that calls the application's rule for users.
 const userRule = unsafeRule + `
         RAISE EXCEPTION USING
             ERRCODE = 'SX011',

@@ -9,7 +9,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-func TestRenderReplacesQualifiersAlone(t *testing.T) {
+func TestRenderReplacesOnlyQualifiers(t *testing.T) {
 	t.Parallel()
 
 	names := pgcatalog.Names{Tracked: `App "x"`}
@@ -18,12 +18,12 @@ func TestRenderReplacesQualifiersAlone(t *testing.T) {
 		names.Render(`SELECT current_setting('sexton.truncate') FROM "sexton".leases, "public".users, "sexton", sexton.y`))
 }
 
-func TestTextsFillInPartsAndFiles(t *testing.T) {
+func TestTextsReplaceNamesOfPartsAndFiles(t *testing.T) {
 	t.Parallel()
 	texts := pgcatalog.Texts{Files: fstest.MapFS{
 		"queries/find.sql":  {Data: []byte("SELECT {columns} FROM a\nWHERE {fit} AND b = '{x,y}' AND {unknown}\n")},
 		"queries/fit.sql":   {Data: []byte("c = {value}\n")},
-		"queries/value.sql": {Data: []byte("no file where there is a part")},
+		"queries/value.sql": {Data: []byte("a part overrides the file")},
 	}, Parts: map[string]string{"value": "1", "columns": "none"}}
 	require.Equal(t, "SELECT d, 1 FROM a\nWHERE c = 1 AND b = '{x,y}' AND {unknown}",
 		texts.Statement("find", "columns", "d, {value}"))
