@@ -26,8 +26,8 @@ func keepFunction(trigger string) string {
 // keepsRows reports whether the trigger is sexton_keep or sexton_keep_update.
 func (t target) keepsRows() bool { return keepFunction(t.Trigger) != "" }
 
-// Cascade is a native foreign key that deletes or changes rows of Table with rows of
-// Above, which are kept for `sexton undo`.
+// Cascade is a native foreign key that deletes or changes rows of Table when rows of
+// Above are deleted, which are kept for `sexton undo`.
 type Cascade struct {
 	Table, Constraint, Above string
 	// From has the tracked parents and the children of definitions whose deletions reach
@@ -35,8 +35,8 @@ type Cascade struct {
 	From []string
 	// Action is CASCADE, SET NULL or SET DEFAULT.
 	Action string
-	// Uncovered is the reason why undo does not restore the rows. It is empty if a
-	// trigger keeps them. Fix is the remedy.
+	// Uncovered is the reason why undo does not restore the rows of Table. It is empty if
+	// a trigger keeps these rows. Fix is the correction.
 	Uncovered, Fix string
 }
 
@@ -52,8 +52,8 @@ type cascade struct {
 	Spared bool
 }
 
-// trigger returns the trigger that keeps the effects of the key. It returns "" if the
-// table's tracking trigger keeps them, or if no trigger can.
+// trigger returns the name of the trigger that keeps the effects of the foreign key. It
+// returns "" if the table's tracking trigger keeps them, or if no trigger can keep them.
 func (c cascade) trigger() string {
 	switch {
 	case c.Spared:
@@ -101,8 +101,8 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 	return list, err
 }
 
-// keepTargets returns the native keys below tables whose rows are kept, and the triggers
-// that these need.
+// keepTargets returns the native foreign keys below tables whose rows are kept, and the
+// triggers that keep their effects.
 func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 	parents []Parent,
 ) (found []cascade, targets []target, err error) {
@@ -126,7 +126,8 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 	if found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[cascade]); err != nil {
 		return nil, nil, fmt.Errorf("read native foreign keys: %w", err)
 	}
-	// Not the queue of users: restoring its row would delete the user again.
+	// Rows of the queue of users are not kept, because a restored row would delete the
+	// user again.
 	found = slices.DeleteFunc(found, func(one cascade) bool {
 		return one.Schema == c.TrackedSchema && one.Table == "users_ghost_user_migrations"
 	})
@@ -145,9 +146,9 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 	return found, targets, err
 }
 
-// dropUnused drops the triggers that keep rows but are not needed any more, and then the
-// functions that are not needed and that no trigger runs. It leaves objects of other
-// roles, which are reported.
+// dropUnused drops the triggers that keep rows but are no longer needed, and then the
+// functions that are no longer needed and that no trigger runs. It does not drop objects
+// of other roles, which Status reports.
 func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, snap snapshot, report *Report) error {
 	surplus := slices.DeleteFunc(slices.Clone(snap.triggers), func(t target) bool {
 		return !t.keepsRows() || slices.ContainsFunc(snap.targets, func(w target) bool { return w.slot() == t.slot() })

@@ -24,12 +24,14 @@ type resolved struct {
 	keyType    uint32
 }
 
-// target is one trigger on one table: the expected trigger and the installed one.
+// target describes one trigger on one table: the expected and the installed trigger.
 type target struct {
 	relation
-	// position is the index of the requested object.
+	// position is the index of the parent, wake-up or foreign key that the query was
+	// given.
 	position int
-	// parent is nil for a wake trigger, whose configuration is wakes.
+	// parent is the tracked parent. It is nil for a wake trigger, whose configuration is
+	// in wakes.
 	parent  *resolved
 	wakes   Wake
 	Trigger string
@@ -45,13 +47,13 @@ type target struct {
 	functionName   string
 	// installedInteger is true if the installed trigger is for one integer column.
 	installedInteger bool
-	// arguments are the expected arguments.
+	// arguments has the expected arguments.
 	arguments []string
 	// runs, if set, overrides the function that the trigger must run.
 	runs         string
 	eventMatches bool
 	argsMatch    bool
-	// tracks is the name of the parent when an installed trigger was created.
+	// tracks is the name that the parent had when the installed trigger was created.
 	tracks string
 }
 
@@ -79,8 +81,8 @@ func (t target) function() string {
 	}
 }
 
-// otherClass reports whether the installed trigger is for a key of one column of another
-// class: integer instead of text, or text instead of integer.
+// otherClass reports whether the installed trigger records a key of one column in another
+// form: as an integer instead of a text, or as a text instead of an integer.
 func (t target) otherClass() bool {
 	if t.Trigger != TrackTrigger || t.parent.class == compositeKey || t.functionName == "" ||
 		t.functionName == t.function() {
@@ -94,8 +96,8 @@ func (t target) wakesWorkers() bool {
 	return t.Trigger == WakeTrigger || t.Trigger == WakeUpdateTrigger
 }
 
-// readTargets runs a query for expected triggers, and returns them together with the
-// installed ones. what is a description for errors.
+// readTargets runs a query for expected triggers, and returns them with the installed
+// triggers. what describes the query in errors.
 func readTargets(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]target, error) {
 	rows, _ := tx.Query(ctx, sqlText("queries/"+query)+sqlText("queries/installed_triggers"), args...)
 	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t target, err error) {
@@ -111,7 +113,8 @@ func readTargets(ctx context.Context, tx pgx.Tx, what, query string, args ...any
 	return targets, nil
 }
 
-// prerequisites is a row of preflight.sql: the state that functions depend on.
+// prerequisites is the row of preflight.sql: the roles, privileges and objects that the
+// installation depends on.
 type prerequisites struct {
 	// Role is the current role. Owner is the role that will own the functions.
 	Role                            string
@@ -221,8 +224,8 @@ type keyRow struct {
 	Type   uint32
 }
 
-// resolved returns the parent with its data from the catalog, or why it cannot be
-// tracked.
+// resolved returns the parent with its data from the catalog, or the reason why it cannot
+// be tracked.
 func (p Parent) resolved(columns []keyRow) (*resolved, error) {
 	table := columns[0]
 	numbers := make([]string, len(columns))
@@ -253,7 +256,8 @@ func withoutDuplicates(parents []Parent) []Parent {
 	return unique
 }
 
-// columnsOf returns the key columns of parents with their tables, in parallel slices.
+// columnsOf returns the schemas, tables and key columns of parents in three slices, with
+// one element per key column.
 func columnsOf(parents []Parent) (schemas, tables, columns []string) {
 	schemas, tables, columns = []string{}, []string{}, []string{}
 	for _, p := range parents {
@@ -264,7 +268,8 @@ func columnsOf(parents []Parent) (schemas, tables, columns []string) {
 	return schemas, tables, columns
 }
 
-// keyArgument returns the text form of the array of the columns.
+// keyArgument returns the text form of an array of column names, for the argument of a
+// trigger.
 func keyArgument(columns []string) string {
 	elements := make([]string, len(columns))
 	for i, column := range columns {
@@ -281,8 +286,8 @@ func (p Parent) keyLabel() string {
 	return fmt.Sprintf("%q", p.KeyColumns)
 }
 
-// problem returns why triggers cannot be installed on a parent, or nil. missing is the
-// index of a key column that does not exist, or -1.
+// problem returns the reason why triggers cannot be installed on a parent, or nil.
+// missing is the index of a key column that does not exist, or -1.
 func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing int) error {
 	name := pgx.Identifier{r.Schema, r.Table}.Sanitize()
 	switch {
@@ -302,7 +307,7 @@ func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing 
 	return nil
 }
 
-// targets returns both triggers of every tracked table, including partitions.
+// targets returns the two triggers of every tracked table, including partitions.
 func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]target, error) {
 	roots, recorded, columns := []uint32{}, []string{}, []string{}
 	for _, p := range parents {

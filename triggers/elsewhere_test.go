@@ -11,9 +11,9 @@ import (
 	"sexton/triggers"
 )
 
-// elsewhere makes the database look as if its dump had been restored where tables have
-// other OIDs: triggers and functions are about tables of other numbers.
-func (b *bundle) elsewhere() {
+// simulateRestore changes triggers and functions as if a dump had been restored in a
+// database in which the tables have other OIDs.
+func (b *bundle) simulateRestore() {
 	b.t.Helper()
 	b.Exec(`DO $$
 		DECLARE
@@ -31,22 +31,24 @@ func (b *bundle) elsewhere() {
 		END $$`)
 }
 
-// functions are the tracking functions: the name, and whether a trigger runs it.
+// functions returns the names of the tracking functions, each with true if a trigger runs
+// it.
 func (b *bundle) functions() [][]string {
 	b.t.Helper()
 	return b.Rows(`SELECT p.proname::text, EXISTS (SELECT FROM pg_trigger WHERE tgfoid = p.oid)::text
 		FROM pg_proc AS p WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname ~ '^track_[0-9a-f]{12}' ORDER BY 1`)
 }
 
-// Between a restore and the next installation triggers run other functions than the ones
-// that belong there.
+// After a restore and before the next installation, EnsurePartitions adds triggers to new
+// partitions and deletions are recorded, although triggers run functions with other names
+// than expected.
 func TestPartitionsAreTrackedBeforeTheNextInstallation(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned,
 		"CREATE TABLE others (key bigint PRIMARY KEY); INSERT INTO others SELECT generate_series(1, 5)")
 	b.install(id("events"), pair("others", "key"))
 	before := b.functions()
-	b.elsewhere()
+	b.simulateRestore()
 	b.Exec("CREATE TABLE events_new PARTITION OF events FOR VALUES FROM (20) TO (40); INSERT INTO events (id) VALUES (21), (22)")
 	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg,
 		[]triggers.Parent{id("events"), pair("others", "key")}))(t)
@@ -56,8 +58,8 @@ func TestPartitionsAreTrackedBeforeTheNextInstallation(t *testing.T) {
 	require.Equal(t, []string{"public.events 1", "public.events 21", "public.events 22", "public.others 1"},
 		b.tombstones())
 
-	// The function of a table that no definition names any more has a trigger that runs
-	// it.
+	// No definition names the table others any more, but a trigger still runs its
+	// function. So Install keeps the function.
 	b.install(id("events"))
 	require.Len(t, b.functions(), 2)
 	require.Empty(t, slices.DeleteFunc(b.functions(), func(f []string) bool { return f[1] == "true" }))
@@ -69,8 +71,8 @@ func TestPartitionsAreTrackedBeforeTheNextInstallation(t *testing.T) {
 	require.Empty(t, b.status(id("events"), pair("others", "key")))
 }
 
-// A partition that comes after a change of its root's key, and before the next
-// installation, is neither to fail deletions nor to record another key than its root.
+// If a partition is created after a change of its root's key, and before the next
+// installation, its deletions do not fail and record the same key as the root.
 func TestNewPartitionsOfAChangedKey(t *testing.T) {
 	t.Parallel()
 	const (
@@ -102,16 +104,17 @@ func TestNewPartitionsOfAChangedKey(t *testing.T) {
 	})
 }
 
-// A column's type may be a domain.
-func TestKeysOfDomainsTakeTheShortWay(t *testing.T) {
+// A key column with a domain type is recorded by the fast path, before the code that
+// reads the catalog.
+func TestKeysOfDomainsUseTheFastPath(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `CREATE DOMAIN number AS bigint; CREATE TABLE numbers (id number PRIMARY KEY); INSERT INTO numbers VALUES (1);
 		CREATE DOMAIN word AS text; CREATE TABLE words (id word PRIMARY KEY); INSERT INTO words VALUES ('a')`)
 	b.install(id("numbers"), id("words"))
-	const behind = "IF NOT EXISTS (SELECT FROM sexton_deleted)"
+	const afterFastPath = "IF NOT EXISTS (SELECT FROM sexton_deleted)"
 	for _, f := range b.Rows("SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}_'") {
-		require.Contains(t, f[0], behind)
-		b.Exec(strings.Replace(f[0], behind, "RAISE EXCEPTION 'the long way'; "+behind, 1))
+		require.Contains(t, f[0], afterFastPath)
+		b.Exec(strings.Replace(f[0], afterFastPath, "RAISE EXCEPTION 'the fast path was not used'; "+afterFastPath, 1))
 	}
 	b.Exec("DELETE FROM numbers; DELETE FROM words")
 	require.Equal(t, []string{"public.numbers 1", "public.words a"}, b.tombstones())

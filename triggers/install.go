@@ -16,10 +16,10 @@ import (
 // deletions or wake workers. It drops unneeded triggers that keep rows, and functions
 // that no trigger runs.
 //
-// It is idempotent, and several installers may run concurrently. Every table has its own
-// transaction. If a table cannot be locked, Install returns a *LockError after it has
-// changed the others. If a parent cannot be tracked, or a trigger with Sexton's name runs
-// another function, it changes nothing.
+// Install is idempotent, and several installers may run concurrently. Every table has its
+// own transaction. If a table cannot be locked, Install returns a *LockError after it has
+// changed the other tables. If a parent cannot be tracked, or a trigger with Sexton's
+// name runs another function, Install changes nothing.
 //
 // The connection must be direct. A transaction pooler would lose the session's advisory
 // lock.
@@ -47,7 +47,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 	return report, nil
 }
 
-// prepare inspects the catalog, and returns the errors that can be found before any
+// prepare reads the catalog, and returns the errors that can be detected before any
 // change.
 func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (snapshot, error) {
 	var snap snapshot
@@ -64,7 +64,7 @@ func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (
 	return snap, err
 }
 
-// refuse returns why a trigger cannot be installed, or nil.
+// refuse returns the reason why a trigger cannot be installed, or nil.
 func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) error {
 	if c.foreign(t) {
 		finding, _ := c.compare(t)
@@ -86,8 +86,8 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) er
 }
 
 // refuseOtherKey returns an error if a parent's key changes while it has pending
-// tombstones. These have the old key. Read as the new one, they would delete children of
-// parents that still exist.
+// tombstones. The tombstones have the old key. If a worker read them as the new key, it
+// would delete children of parents that still exist.
 func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 	if t.Trigger != TrackTrigger || t.functionSchema != pgcatalog.Schema || t.functionName == "" || c.SameKey {
 		return nil
@@ -109,8 +109,8 @@ func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 	return nil
 }
 
-// upToDate reports whether a trigger needs no change: it does not differ, or only in a
-// way that the role cannot change because it does not own the table.
+// upToDate reports whether a trigger needs no change. A trigger that does not fire ALWAYS
+// counts as up to date if the role cannot change that because it does not own the table.
 func (c Config) upToDate(t target) bool {
 	finding, differs := c.compare(t)
 	return !differs || finding.Kind == Plain && !t.owned
@@ -183,8 +183,8 @@ func (c Config) eachTable(
 	return errors.Join(problems...)
 }
 
-// create creates or replaces triggers of one table. CREATE OR REPLACE leaves no gap
-// without a trigger.
+// create creates or replaces triggers of one table. CREATE OR REPLACE ensures that the
+// table is never without the trigger.
 func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error {
 	for _, t := range triggers {
 		if _, err := tx.Exec(ctx, c.createTrigger(t)); err != nil {
@@ -193,7 +193,7 @@ func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error 
 		if !t.owned {
 			continue
 		}
-		// ONLY, because Postgres 14 would also search the partitions for the trigger,
+		// Without ONLY, Postgres 14 would also search the partitions for the trigger,
 		// which are changed one by one.
 		enable := fmt.Sprintf("ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %s",
 			pgx.Identifier{t.Schema, t.Table}.Sanitize(), quoteIdent(t.Trigger))
@@ -221,10 +221,11 @@ func byTable(targets []target) [][]target {
 }
 
 // Uninstall drops every trigger that runs one of Sexton's functions, and then the
-// functions. Afterwards deletions are not recorded. Existing tombstones are kept.
+// functions. Afterwards deletions are not recorded any more. Existing tombstones are
+// kept.
 //
-// If a table cannot be locked, it returns a *LockError after it has changed the others,
-// and keeps the functions. If Sexton is not installed, it does nothing.
+// If a table cannot be locked, Uninstall returns a *LockError after it has changed the
+// other tables, and keeps the functions. If Sexton is not installed, it does nothing.
 func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 	report := newReport()
 	cfg, err := cfg.withDefaults()

@@ -11,7 +11,7 @@ import (
 	"sexton/triggers"
 )
 
-func TestInstallReportsAndChangesNothingTwice(t *testing.T) {
+func TestInstallChangesNothingTheSecondTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
 	report := b.install(id("parents"), id("parents"))
@@ -21,15 +21,15 @@ func TestInstallReportsAndChangesNothingTwice(t *testing.T) {
 		{Table: "public.parents", Trigger: triggers.TruncateTrigger, Action: triggers.Created},
 	}, report.Triggers)
 
-	// A lock that CREATE TRIGGER would wait for shows that the second run takes none.
+	// CREATE TRIGGER would wait for this lock, so the second run must not execute it.
 	pgtest.Begin(t, b.Pool(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
-	before := b.catalogue()
-	b.cfg = short(b.cfg)
+	before := b.catalog()
+	b.cfg = withShortLockWaits(b.cfg)
 	report = b.install(id("parents"))
 	require.Equal(t, 2, report.Unchanged)
 	require.Empty(t, report.Functions)
 	require.Empty(t, report.Triggers)
-	require.Equal(t, before, b.catalogue())
+	require.Equal(t, before, b.catalog())
 }
 
 func TestInstallConcurrently(t *testing.T) {
@@ -60,7 +60,7 @@ func TestInstallConcurrently(t *testing.T) {
 	require.Empty(t, b.status(id("parents"), id("events")))
 }
 
-func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
+func TestInstallNamesLockHolders(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, "CREATE TABLE others (id int)")
 	holder := b.connect(b.URL)
@@ -68,24 +68,24 @@ func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
 	held := fmt.Sprintf("pid %d (importer, role %s)", holder.PgConn().PID(),
 		pgtest.Scalar[string](t, b.Database, "SELECT current_user::text"))
 
-	b.cfg = short(b.cfg)
-	var told []string
-	b.cfg.Waits = func(lock, holders string) { told = append(told, lock+" "+holders) }
+	b.cfg = withShortLockWaits(b.cfg)
+	var reported []string
+	b.cfg.Waits = func(lock, holders string) { reported = append(reported, lock+" "+holders) }
 	report, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents"), id("others")})
-	require.Equal(t, []string{"table public.parents " + held, "table public.parents " + held}, told, "after each wait")
+	require.Equal(t, []string{"table public.parents " + held, "table public.parents " + held}, reported, "after each wait")
 	var locked *triggers.LockError
 	require.ErrorAs(t, err, &locked)
 	require.Equal(t, "public.parents", locked.Table)
 	require.Equal(t, held, locked.Holders)
 	require.Equal(t, 2, locked.Attempts)
-	require.Len(t, report.Triggers, 2, "the other table is done")
+	require.Len(t, report.Triggers, 2, "the other table has its triggers")
 
 	pgtest.Exec(t, holder, "ROLLBACK")
 	require.Len(t, b.install(id("parents"), id("others")).Triggers, 2, "the next run finishes the work")
 }
 
-// Every statement that locks a table of the application waits 2 s at most, because
-// writers queue after it.
+// Every statement that locks a table of the application waits for at most 2 s, because
+// later writes of the application wait, too.
 func TestInstallWaitsTwoSecondsForLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
@@ -100,12 +100,12 @@ func TestInstallWaitsTwoSecondsForLocks(t *testing.T) {
 	require.Equal(t, [][]string{{"DROP TRIGGER", "2s"}}, b.Rows("SELECT DISTINCT command, value FROM lock_timeouts"))
 }
 
-func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
+func TestInstallRetriesUntilTheTableIsUnlocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
 	holder := b.connect(b.URL)
 	pgtest.Exec(t, holder, "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
-	b.cfg = short(b.cfg)
+	b.cfg = withShortLockWaits(b.cfg)
 	b.cfg.LockAttempts = 100
 
 	failed := make(chan error, 1)
@@ -120,7 +120,7 @@ func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
 	require.Empty(t, b.status(id("parents")))
 }
 
-func TestInstallFollowsTheConfiguration(t *testing.T) {
+func TestInstallAppliesChangesOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE parents (id int, iid int); INSERT INTO parents VALUES (1, 100), (2, 200)")
 	b.install(id("parents"))
@@ -139,7 +139,7 @@ func TestInstallFollowsTheConfiguration(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	require.Equal(t, []string{"public.parents 100"}, b.tombstones())
 
-	// A renamed table is recorded under its new name once it is installed again.
+	// After the next installation, deletions are recorded under the new name only.
 	b.Exec("ALTER TABLE parents RENAME TO ancestors")
 	key.Table = "ancestors"
 	require.Equal(t, triggers.Altered, b.status(key)[0].Kind)
@@ -153,7 +153,7 @@ func TestInstallFollowsTheConfiguration(t *testing.T) {
 	require.Contains(t, b.tombstones(), "public.ancestors x")
 }
 
-func TestInstallRefusesWhatCannotBeTracked(t *testing.T) {
+func TestInstallRefusesParentsThatCannotBeTracked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned, `
 		CREATE TABLE parents (id int, iid int);
@@ -181,16 +181,16 @@ func TestInstallRefusesWhatCannotBeTracked(t *testing.T) {
 		`track table "public"."events_high_11": it is a partition of public.events; name that table instead`,
 		`track table public.parents: definitions name two different keys, "id" and "iid"; a tombstone has only one key`,
 	}
-	before := b.catalogue()
+	before := b.catalog()
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, all)
 	for _, message := range messages {
-		require.ErrorContains(t, err, message, "all problems come at once")
+		require.ErrorContains(t, err, message, "all problems are reported together")
 	}
 	_, err = triggers.Status(t.Context(), b.conn, b.cfg, all)
 	require.ErrorContains(t, err, messages[0])
 	_, err = triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("mixed"), id("events")})
 	require.ErrorContains(t, err, "track table public.mixed: its partition public.mixed_remote is a foreign table")
-	require.Equal(t, before, b.catalogue(), "nothing changed")
+	require.Equal(t, before, b.catalog(), "nothing changed")
 
 	b.cfg.Truncate = "sometimes"
 	_, err = triggers.Install(t.Context(), b.conn, b.cfg, nil)
@@ -206,14 +206,14 @@ func TestInstallLeavesForeignTriggersAndFunctions(t *testing.T) {
 			CREATE SCHEMA other;
 			CREATE FUNCTION other.track_a() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
 			CREATE TRIGGER sexton_track AFTER DELETE ON parents FOR EACH STATEMENT EXECUTE FUNCTION other.track_a()`)
-		before := b.catalogue()
+		before := b.catalog()
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
 		require.ErrorContains(t, err,
 			`create trigger sexton_track on public.parents: a trigger of this name runs "other"."track_a", which is not a function of Sexton`)
-		require.Equal(t, before, b.catalogue())
+		require.Equal(t, before, b.catalog())
 		require.Equal(t, triggers.Altered, b.status(id("parents"))[2].Kind)
 		pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
-		require.Equal(t, before, b.catalogue(), "nor is it uninstalled")
+		require.Equal(t, before, b.catalog(), "Uninstall does not drop it")
 	})
 }
 
@@ -238,7 +238,7 @@ func TestInstallNeedsMigrationsFirst(t *testing.T) {
 		"install triggers: function \"sexton\".is_as_installed does not exist; run `sexton migrate up` first")
 }
 
-func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
+func TestWakeTriggerIsInstalledComparedAndRemoved(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
 	b.cfg.Wake = tombstonesWake(kind)
@@ -258,9 +258,9 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	require.Contains(t, report.Triggers, triggers.Change{
 		Table: "public.loose_foreign_keys_deleted_records", Trigger: triggers.WakeTrigger, Action: triggers.Created,
 	})
-	before := b.catalogue()
+	before := b.catalog()
 	require.Equal(t, 3, b.install(id("parents")).Unchanged)
-	require.Equal(t, before, b.catalogue())
+	require.Equal(t, before, b.catalog())
 	require.Empty(t, b.status(id("parents")))
 	pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")}))(t)
 
@@ -279,10 +279,10 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }
 
-func TestWakeRefusesWhatItCannotBeOn(t *testing.T) {
+func TestWakeRefusesUnsuitableTables(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned, "CREATE VIEW a_view AS SELECT 1 AS id")
-	before := b.catalogue()
+	before := b.catalog()
 	for _, table := range []string{"missing", "a_view", "events", "events_low"} {
 		b.cfg.Wake = append(b.cfg.Wake, triggers.Wake{Schema: "public", Table: table, Kind: kind})
 	}
@@ -299,7 +299,7 @@ func TestWakeRefusesWhatItCannotBeOn(t *testing.T) {
 	b.cfg.Wake = tombstonesWake("")
 	_, err = triggers.Install(t.Context(), b.conn, b.cfg, nil)
 	require.ErrorContains(t, err, "a name is empty")
-	require.Equal(t, before, b.catalogue(), "nothing changed")
+	require.Equal(t, before, b.catalog(), "nothing changed")
 }
 
 func TestWakeWithAnyName(t *testing.T) {
@@ -314,15 +314,15 @@ func TestWakeWithAnyName(t *testing.T) {
 		b.cfg.Wake = append(b.cfg.Wake, triggers.Wake{Schema: table[0], Table: table[1], Kind: name})
 	}
 	b.install()
-	require.Empty(t, b.status(), "nothing is taken for altered")
+	require.Empty(t, b.status(), "no finding")
 	for _, wake := range b.cfg.Wake {
 		b.Exec("INSERT INTO " + pgx.Identifier{wake.Schema, wake.Table}.Sanitize() + " VALUES (1)")
-		require.Equal(t, []string{wake.Kind}, heard(t, listener))
+		require.Equal(t, []string{wake.Kind}, receive(t, listener))
 	}
 	pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 }
 
-// The function of a table that has gone goes with the next installation.
+// Install drops the functions of dropped tables.
 func TestFunctionsOfDroppedTablesAreDropped(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)

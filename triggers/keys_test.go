@@ -29,15 +29,15 @@ func TestOtherKeys(t *testing.T) {
 	require.Equal(t, map[int]triggers.OtherKey{1: {Table: "public.plain"}, 2: {Table: "public.two"}}, other(parents...),
 		"another column, and another order")
 
-	// A partition that was left out of a change of the key.
+	// The trigger of one partition records another key.
 	function := b.Rows("SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'two'::regclass AND tgname = 'sexton_track'")[0][0]
 	b.Exec("CREATE OR REPLACE TRIGGER sexton_track AFTER DELETE ON events_low REFERENCING OLD TABLE AS sexton_deleted " +
 		"FOR EACH STATEMENT EXECUTE FUNCTION " + function + "('public.events')")
 	require.Equal(t, map[int]triggers.OtherKey{0: {Table: "public.events_low"}}, other(id("events")))
 }
 
-// Tombstones that wait carry the key that the trigger records, and would be read as the
-// new one.
+// Install refuses another key while tombstones with the old key are pending, because a
+// worker would read the old key as the new key.
 func TestKeyDoesNotChangeWhileTombstonesArePending(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY, code int UNIQUE); INSERT INTO plain VALUES (1, 2), (2, 1)")
@@ -59,7 +59,8 @@ func pair(table string, columns ...string) triggers.Parent {
 	return triggers.Parent{Schema: "public", Table: table, KeyColumns: columns}
 }
 
-// The recorded text is read back as an array, whose elements are the values' text forms.
+// A composite key is recorded as the text form of an array. The elements of the array are
+// the text forms of the values.
 func TestCompositeKeysOfEveryType(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -148,7 +149,7 @@ func TestStatusDistinguishesKeys(t *testing.T) {
 	require.ErrorContains(t, err, `track table "public"."missing": it does not exist`)
 }
 
-func TestAnyIdentifiersMakeACompositeKey(t *testing.T) {
+func TestCompositeKeysWithAnyNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE x (id int)")
 	names := hostileNames()
@@ -181,13 +182,13 @@ func hostileNames() []string {
 	}
 }
 
-func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
+func TestParentsWithAnyNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE x (id int)")
 	names := hostileNames()
 	var all []triggers.Parent
 	for i, name := range names {
-		// Neighbours in the list meet in one table.
+		// Schema, table and column get three consecutive names of the list.
 		parent := triggers.Parent{
 			Schema: names[(i+1)%len(names)], Table: name,
 			KeyColumns: []string{names[(i+2)%len(names)]},
@@ -200,7 +201,7 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 		b.Exec("INSERT INTO "+table+" VALUES ($1), ($2)", i, -i-1)
 	}
 	b.install(all...)
-	require.Empty(t, b.status(all...), "nothing is taken for altered")
+	require.Empty(t, b.status(all...), "no finding")
 	require.Empty(t, b.install(all...).Triggers)
 
 	for i, parent := range all {
@@ -219,7 +220,7 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 	pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 }
 
-func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
+func TestTombstonesInSchemasWithAnyNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE p (id int); CREATE TABLE q (id text)")
 	track := slices.DeleteFunc(b.install(id("p"), id("q")).Functions,
@@ -238,7 +239,7 @@ func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
 	}
 }
 
-// The installer's own session settings must not change what is installed.
+// Settings of the installer's session do not change the installed functions.
 func TestHostileSettingsOfTheInstaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `CREATE TABLE "a\b'c" (id int); INSERT INTO "a\b'c" VALUES (1)`)
@@ -251,8 +252,8 @@ func TestHostileSettingsOfTheInstaller(t *testing.T) {
 	require.Empty(t, b.status(id(`a\b'c`)))
 }
 
-// Whether the installer's statement timeout is lifted shows where it has to wait, however
-// fast the machine.
+// Install is not limited by the session's statement_timeout. A lock makes a statement of
+// Install wait longer than that timeout.
 func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond
@@ -270,8 +271,8 @@ func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Columns that were dropped, and partitions with another order, move what a column's
-// number means.
+// shifted creates tables whose key columns have unusual attribute numbers, because of
+// dropped columns and a partition with another order of columns.
 const shifted = `
 CREATE TABLE plain (gone int, id int PRIMARY KEY, note text); ALTER TABLE plain DROP COLUMN gone;
 CREATE TABLE pairs (a int, b text, PRIMARY KEY (a, b));
@@ -288,15 +289,15 @@ func TestRenamedKeyIsRecorded(t *testing.T) {
 	b := setup(t, shifted)
 	b.install(id("plain"), pair("pairs", "a", "b"), id("events"))
 	b.Exec(`DELETE FROM plain WHERE id = 1; DELETE FROM pairs WHERE a = 1; DELETE FROM events WHERE id = 1`)
-	// Another column gets the old name.
+	// A new column gets the old name of the key column.
 	b.Exec(`ALTER TABLE plain RENAME id TO "Key, 'x'"; ALTER TABLE plain ADD id text DEFAULT 'wrong';
 		ALTER TABLE pairs RENAME b TO c; ALTER TABLE events RENAME id TO key`)
 	b.Exec(`DELETE FROM plain WHERE "Key, 'x'" = 2; DELETE FROM pairs WHERE a = 2; DELETE FROM events WHERE key = 2; DELETE FROM events_low WHERE key = 3`)
 
 	renamed := []triggers.Parent{pair("plain", "Key, 'x'"), pair("pairs", "a", "c"), pair("events", "key")}
 	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, renamed))(t)
-	require.Empty(t, other, "the same columns under other names")
-	require.NotEmpty(t, b.status(renamed...), "the functions are to be renewed")
+	require.Empty(t, other, "renamed columns count as the same columns")
+	require.NotEmpty(t, b.status(renamed...), "the functions must be replaced")
 	b.install(renamed...)
 	require.Empty(t, b.status(renamed...))
 	b.Exec(`DELETE FROM plain WHERE "Key, 'x'" = 3; DELETE FROM pairs WHERE a = 3; DELETE FROM events WHERE key = 4`)
@@ -343,8 +344,8 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 	}, b.tombstones())
 }
 
-// Two columns that changed their names are two columns: their values are the same only if
-// somebody says so.
+// If another column gets the name of the key column, Install refuses it as another key,
+// unless SameKey states that both have the same values.
 func TestSwappedKeyColumns(t *testing.T) {
 	t.Parallel()
 	b := setup(t,
@@ -358,12 +359,14 @@ func TestSwappedKeyColumns(t *testing.T) {
 	b.cfg.SameKey = true
 	b.install(id("plain"))
 	b.Exec("DELETE FROM plain WHERE id = 3")
-	// A column that is no more leaves the name.
+	// The recorded column is dropped, and a new column has its name.
 	b.Exec("ALTER TABLE plain RENAME id TO last; ALTER TABLE plain ADD id int; UPDATE plain SET id = 7; ALTER TABLE plain DROP last; DELETE FROM plain WHERE id = 7")
 	require.Equal(t, []string{"public.plain -2", "public.plain 3", "public.plain 7", "public.plain 7"}, b.tombstones())
 }
 
-// A restored dump has no dropped columns, so that numbers are about other columns there.
+// The attribute numbers in a trigger's arguments are ignored if they belong to another
+// table. A restored dump has no dropped columns, so the numbers belong to other columns
+// there.
 func TestAttributeNumbersOfAnotherTableAreIgnored(t *testing.T) {
 	t.Parallel()
 	b := setup(t, shifted)

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bundle is a migrated database and a connection to install with.
+// bundle has a migrated database and the connection of an installer.
 type bundle struct {
 	*pgtest.Database
 	t    *testing.T
@@ -55,9 +55,9 @@ func (b *bundle) install(parents ...triggers.Parent) triggers.Report {
 	return pgtest.Must(triggers.Install(b.t.Context(), b.conn, b.cfg, parents))(b.t)
 }
 
-// fresh makes tables for a further case in the same database, where nothing is recorded
-// yet, and installs.
-func (b *bundle) fresh(tables string, of ...triggers.Parent) triggers.Report {
+// recreate drops the tables and tombstones of the previous case, creates new tables in
+// the same database, and installs the triggers.
+func (b *bundle) recreate(tables string, of ...triggers.Parent) triggers.Report {
 	b.t.Helper()
 	b.Exec("DROP TABLE IF EXISTS parents, events, events_low, owners, p CASCADE; DELETE FROM loose_foreign_keys_deleted_records;" + tables)
 	return b.install(of...)
@@ -68,7 +68,8 @@ func (b *bundle) status(parents ...triggers.Parent) []triggers.Finding {
 	return pgtest.Must(triggers.Status(b.t.Context(), b.conn, b.cfg, parents))(b.t)
 }
 
-// tombstones are "name key", integers first, each kind in order.
+// tombstones returns the tombstones as "name key", sorted by name and key, with integer
+// keys first.
 func (b *bundle) tombstones() []string {
 	b.t.Helper()
 	lines := []string{}
@@ -81,8 +82,9 @@ func (b *bundle) tombstones() []string {
 	return lines
 }
 
-// catalogue lists triggers and functions with the transaction that last wrote them.
-func (b *bundle) catalogue() [][]string {
+// catalog lists triggers and functions with the id of the transaction that last wrote
+// them.
+func (b *bundle) catalog() [][]string {
 	b.t.Helper()
 	return b.Rows(`
 		SELECT 'trigger', tgrelid::regclass || '.' || tgname, xmin FROM pg_trigger
@@ -101,8 +103,8 @@ func requireState(t *testing.T, err error, state string) *pgconn.PgError {
 	return pgErr
 }
 
-// short makes lock waits end soon.
-func short(cfg triggers.Config) triggers.Config {
+// withShortLockWaits returns cfg with two attempts of 50 ms to lock a table.
+func withShortLockWaits(cfg triggers.Config) triggers.Config {
 	cfg.LockTimeout, cfg.LockAttempts = 50*time.Millisecond, 2
 	return cfg
 }

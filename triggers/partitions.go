@@ -12,12 +12,12 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// EnsurePartitions adds the root's triggers to partitions that do not have them, and
-// returns the names of these partitions. It may be called often: if nothing is missing,
-// it costs one query of the catalog and no lock. If another installer is running, it
-// returns an error and changes nothing.
+// EnsurePartitions adds the triggers of partitioned parents to partitions that do not
+// have them, and returns the names of these partitions. It may be called often: if no
+// trigger is missing, it costs one query of the catalog and no lock. If another installer
+// is running, it returns an error and changes nothing.
 //
-// It changes nothing else. It ignores parents that do not exist or have no triggers.
+// EnsurePartitions ignores parents that do not exist or have no triggers.
 func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 	parents []Parent,
 ) (installed []string, err error) {
@@ -25,7 +25,7 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 	if err != nil {
 		return nil, err
 	}
-	cfg.LockAttempts = 1 // The next call is the retry.
+	cfg.LockAttempts = 1 // There is only one attempt, because the next run calls EnsurePartitions again.
 	var lacking bool
 	schemas, tables, _ := columnsOf(parents)
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
@@ -61,9 +61,9 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 	return installed, nil
 }
 
-// lackingTargets returns the triggers that roots have and their partitions do not. It
-// returns problems with partitions. It ignores parents that cannot be tracked, which
-// Status reports.
+// lackingTargets returns the triggers that roots have and their partitions lack, and the
+// problems with partitions. It ignores parents that cannot be tracked, which Status
+// reports.
 func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn,
 	parents []Parent,
 ) (lacking []target, problems []error, err error) {
@@ -106,19 +106,19 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn,
 	return lacking, problems, err
 }
 
-// like makes a partition's trigger run the same function as its root's trigger. The
-// expected function may not exist, for example between a restore and the next Install.
+// like returns t changed to run the same function as its root's trigger. The expected
+// function may not exist, for example between a restore and the next Install.
 func (t target) like(root target) target {
 	t.runs = root.functionName
 	if root.otherClass() {
-		// Without a type. The function is for another class of keys, so it must build its
+		// The function is for another class of keys. An invalid type makes it build its
 		// statement from the catalog.
 		t.arguments[2] = "0"
 	}
 	return t
 }
 
-// OtherKey describes a trigger that records another key than a parent's.
+// OtherKey describes a trigger that records another key than the key of the parent.
 type OtherKey struct {
 	// Table is the table with the trigger: the parent, or one of its partitions.
 	Table string
@@ -127,9 +127,10 @@ type OtherKey struct {
 }
 
 // OtherKeys returns, by the index of the parent, a table whose trigger records other
-// columns than the parent's key, because of an earlier or later definition. Read as the
-// parent's key, its tombstones would delete children of parents that still exist. A
-// renamed column is still the same column. Tables without a trigger are ignored.
+// columns than the parent's key, because of an earlier or later definition. If a worker
+// read its tombstones as the parent's key, it would delete children of parents that still
+// exist. A renamed column counts as the same column. Tables without a trigger are
+// ignored.
 func OtherKeys(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (map[int]OtherKey, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

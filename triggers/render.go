@@ -14,11 +14,12 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// part returns a part of the functions. as_installed is the fast path for a table that
-// has not changed since the installation. key_changed is the condition that the key's
-// column has been renamed or has another type, and keys_changed that one of several
+// part returns a part of the trigger functions. as_installed is the fast path for a table
+// that has not changed since the installation. key_changed is the condition that the
+// key's column has been renamed or has another type, and keys_changed that one of several
 // columns has been renamed. key_moved is the condition that the trigger's attribute
-// numbers belong to its table. It reads a file of the server, so it is evaluated last.
+// numbers belong to its table. key_moved reads a file of the server, so it is evaluated
+// last.
 func part(name string) string { return strings.TrimSpace(sqlText("parts/" + name)) }
 
 const truncateFunction = "track_truncate"
@@ -29,12 +30,13 @@ type keyClass string
 const (
 	bigintKey keyClass = "bigint"
 	textKey   keyClass = "text"
-	// compositeKey is stored as text, too: the array of the columns' text forms.
+	// compositeKey is stored as text, too: the text form of the array of the columns'
+	// text forms.
 	compositeKey keyClass = "composite"
 )
 
-// function is an expected trigger function. body and settings are separate, because the
-// catalog stores them separately, and they are compared with it.
+// function is an expected trigger function. body and settings are separate fields,
+// because they are compared with the catalog, which stores them separately.
 type function struct {
 	name     string
 	comment  string
@@ -54,7 +56,8 @@ func (c Config) trackFunction(p *resolved) function {
 		texts[i] = deleted[i] + "::pg_catalog.text"
 	}
 	value, present := texts[0], deleted[0]+" IS NOT NULL"
-	// A cast through text can be planned for any type that the key may get later.
+	// The cast goes through text, so that Postgres can plan it for any type that the key
+	// may get later.
 	typed, ofType := value, fmt.Sprintf("pg_catalog.pg_typeof(%s) = '%d'::pg_catalog.regtype", deleted[0], p.keyType)
 	switch class {
 	case bigintKey:
@@ -74,7 +77,7 @@ func (c Config) trackFunction(p *resolved) function {
 	installed := part("as_installed")
 	if p.Undo != KeepsNone {
 		comment += ", and keeps the rows"
-		template, installed = c.keeping(template, p.Undo), "" // Keeping rows takes far longer than reading the catalog.
+		template, installed = c.keeping(template, p.Undo), "" // Keeping rows takes far longer than reading the catalog, so a fast path is of no use.
 	}
 	template = strings.NewReplacer(`-- as_installed`, installed).Replace(template)
 	return c.render(p.function(), strings.ReplaceAll(template, `"key_slot"`, slot), comment,
@@ -86,8 +89,8 @@ func (c Config) trackFunction(p *resolved) function {
 		pgcatalog.Literal(p.keyNumbers))
 }
 
-// keeping adds the statements that keep the deleted rows to a function, and stores the
-// set of kept rows in its tombstones.
+// keeping returns the template of a tracking function with the statements that keep the
+// deleted rows. The tombstones get the id of the set of kept rows.
 func (c Config) keeping(template string, keeps Keeps) string {
 	return strings.NewReplacer(
 		"    BEGIN\n", "        "+part("undo_declare")+"\n    BEGIN\n    "+c.keep("undo_deleted", keeps == KeepsAll,
@@ -97,8 +100,9 @@ func (c Config) keeping(template string, keeps Keeps) string {
 	).Replace(template)
 }
 
-// keep returns the block that keeps rows by the statements of a part. With roots it may
-// begin a deletion. via marks rows that were deleted with other rows.
+// keep returns the PL/pgSQL block that keeps rows. statements is the name of the part
+// with its statements. If roots is set, the block may begin a new deletion for undo. via
+// is an SQL expression for the column via of the kept rows.
 func (c Config) keep(statements string, roots bool, via string) string {
 	exclude := make([]string, len(c.Undo.Exclude))
 	for i, column := range c.Undo.Exclude {
@@ -128,8 +132,9 @@ func (c Config) keepFunction(trigger string) function {
 	return c.render(keepFunction(trigger), template, comment, nil)
 }
 
-// function returns the name of the parent's function. It contains a digest of the key,
-// because function names are limited to 63 bytes, like column names.
+// function returns the name of the parent's function. The name contains a digest of the
+// key columns, because a function name is limited to 63 bytes, and so is each column
+// name.
 func (r *resolved) function() string {
 	return fmt.Sprintf("%s_%d", trackName(r.KeyColumns, r.class, r.Undo), r.oid)
 }

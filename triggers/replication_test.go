@@ -13,8 +13,8 @@ import (
 	"sexton/triggers"
 )
 
-// A subscription applies the rows that a publisher deleted without triggers of
-// statements: the publisher records them.
+// In logical replication, only the publisher records deletions, because a subscription
+// applies changes without firing statement triggers.
 func TestLogicalReplication(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, map[string]string{"wal_level": "logical"})

@@ -11,8 +11,8 @@ import (
 	"sexton/triggers"
 )
 
-// application is a role that may do what applications do, and nothing with Sexton's
-// tables.
+// application connects as a new role that has privileges on the given tables, but none on
+// Sexton's tables.
 func (b *bundle) application(tables string) *pgx.Conn {
 	b.t.Helper()
 	role := b.CreateRole()
@@ -20,7 +20,7 @@ func (b *bundle) application(tables string) *pgx.Conn {
 	return b.connect(b.AsRole(role))
 }
 
-func TestDeletingRoleNeedsNoRights(t *testing.T) {
+func TestDeletingRoleNeedsNoPrivilegesOnTombstones(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, partitioned)
 	b.install(id("parents"), id("events"))
@@ -36,7 +36,7 @@ func TestDeletingRoleNeedsNoRights(t *testing.T) {
 		_, err = app.Exec(t.Context(), statement)
 		requireState(t, err, "42501")
 	}
-	// Nor can it forge tombstones with a trigger of its own.
+	// The role cannot insert tombstones with a trigger of its own either.
 	function := pgtest.Scalar[string](t, b.Database,
 		"SELECT proname::text FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}_' LIMIT 1")
 	b.Exec("GRANT USAGE ON SCHEMA sexton TO PUBLIC")
@@ -46,8 +46,9 @@ func TestDeletingRoleNeedsNoRights(t *testing.T) {
 	requireState(t, err, "42501")
 }
 
-// Temporary objects and the search path of the session must not reach into the functions.
-func TestShadowingNamesChangesNothing(t *testing.T) {
+// Temporary objects and the search_path of the session do not affect the trigger
+// functions.
+func TestFunctionsIgnoreShadowedNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, "CREATE TABLE tags (id text); INSERT INTO tags VALUES ('a')")
 	b.install(id("parents"), id("tags"))
@@ -73,7 +74,8 @@ func TestShadowingNamesChangesNothing(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int](t, app, "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records"))
 }
 
-// installer prepares a role that owns neither the database nor the parents.
+// installer connects as a new role with these privileges that owns neither the database
+// nor the parents.
 func (b *bundle) installer(grants ...string) (role string, conn *pgx.Conn) {
 	b.t.Helper()
 	role = b.CreateRole()
@@ -90,10 +92,10 @@ func TestInstallWithoutOwnership(t *testing.T) {
 		"TRIGGER ON parents",
 		"EXECUTE ON FUNCTION sexton.is_as_installed")
 	pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
-	before := b.catalogue()
+	before := b.catalog()
 	report := pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
-	require.Equal(t, 2, report.Unchanged, "plain triggers are all that this role can do")
-	require.Equal(t, before, b.catalogue())
+	require.Equal(t, 2, report.Unchanged, "this role can only create plain triggers")
+	require.Equal(t, before, b.catalog())
 
 	findings := pgtest.Must(triggers.Status(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
 	require.Len(t, findings, 2)
@@ -105,8 +107,8 @@ func TestInstallWithoutOwnership(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1; SET session_replication_role = replica; DELETE FROM parents WHERE id = 2; RESET session_replication_role")
 	require.Equal(t, []string{"public.parents 1"}, b.tombstones())
 
-	// The function works with its owner's rights, so it fails with them too, and status
-	// sees it coming.
+	// The function runs with the privileges of its owner. If the owner loses a privilege,
+	// Status reports that the function would fail.
 	b.Exec("REVOKE INSERT ON loose_foreign_keys_deleted_records FROM " + pgx.Identifier{role}.Sanitize())
 	require.Contains(t, b.status(id("parents"))[0].Detail, "may not insert into")
 }
@@ -139,14 +141,14 @@ func TestInstallNamesTheMissingPrivilege(t *testing.T) {
 			_, err = triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
 			if again := (*triggers.PrivilegeError)(nil); err != nil {
 				require.ErrorAs(t, err, &again)
-				require.NotEqual(t, test.missing, again.Missing, "the grant that the error names helps")
+				require.NotEqual(t, test.missing, again.Missing, "the grant in the error adds the missing privilege")
 			}
 		})
 	}
 }
 
-// The session that deletes says by standard_conforming_strings how the text of a function
-// is read.
+// Names with backslashes are recorded under any standard_conforming_strings of the
+// deleting session, which applies to string constants in a function.
 func TestBackslashesInNames(t *testing.T) {
 	t.Parallel()
 	tables := []string{`x\'`, `a\b`, `q"\`, `\', 1, 2 FROM pg_sleep(0); --`}

@@ -30,8 +30,8 @@ const (
 	deadlockDetected = "40P01"
 )
 
-// sessionSettings makes a transaction independent of the settings of the role and the
-// database.
+// sessionSettings has the statements that make a transaction independent of the settings
+// of the role and the database.
 const sessionSettings = `
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
@@ -64,12 +64,12 @@ func (c Config) locked(ctx context.Context, conn *pgx.Conn, do func() error) err
 	return do()
 }
 
-// lockPause is the time between two attempts. A session that waits in the server's lock
-// queue could not query the holders.
+// lockPause is the time between two attempts to take an advisory lock. AwaitLock does not
+// wait in the server's lock queue, because a waiting session could not query the holders.
 const lockPause = 200 * time.Millisecond
 
 // AwaitLock waits until it gets an advisory lock for the session. From the second failed
-// attempt on, it passes the holders to report whenever they change.
+// attempt on, it passes the lock holders to report whenever they change.
 func AwaitLock(ctx context.Context, conn *pgx.Conn, key int64, report func(holders string)) error {
 	reported := ""
 	for try := 0; ; try++ {
@@ -119,7 +119,7 @@ func execAll(ctx context.Context, tx pgx.Tx, what string, statements []string) e
 	return nil
 }
 
-// relation is a table with triggers.
+// relation identifies a table with triggers.
 type relation struct {
 	OID     uint32
 	Schema  string
@@ -160,15 +160,16 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 
 const unknownHolders = "sessions that have ended"
 
-// waits calls Waits.
+// waits calls Waits if it is set.
 func (c Config) waits(lock, holders string) {
 	if c.Waits != nil {
 		c.Waits(lock, holders)
 	}
 }
 
-// blockers returns the lock holders of a table, which may already have ended. It ignores
-// an error of its query, because the caller reports the error of the lock.
+// blockers returns the lock holders of a table. The result is empty if their transactions
+// have ended. It ignores an error of its query, because the caller reports the error of
+// the lock.
 func blockers(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool) string {
 	rows, _ := conn.Query(ctx, sqlText("queries/blockers"), r.OID, exclusive)
 	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])

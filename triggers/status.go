@@ -37,14 +37,14 @@ func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (
 	return append(findings, snap.surplus...), nil
 }
 
-// snapshot is the content of the catalog in one transaction.
+// snapshot has the expected and the installed objects, as read in one transaction.
 type snapshot struct {
 	prerequisites
 
 	functions        []function
 	functionFindings []Finding
-	// registered has the installed trigger functions, and triggers the triggers that run
-	// them.
+	// registered has the names of the installed trigger functions, and triggers the
+	// triggers that run these functions.
 	registered []string
 	triggers   []target
 	targets    []target
@@ -108,7 +108,7 @@ func (c Config) readSnapshot(
 	return nil
 }
 
-// surplus returns Sexton's triggers that are not among the targets.
+// surplus returns a finding for each of Sexton's triggers that is not among the targets.
 func surplus(triggers, targets []target) []Finding {
 	wanted, roots := map[slot]bool{}, map[string]bool{}
 	for _, t := range targets {
@@ -147,7 +147,8 @@ func surplus(triggers, targets []target) []Finding {
 	return found
 }
 
-// compare returns how an installed trigger differs from the expected one.
+// compare returns the difference between an installed and the expected trigger, if there
+// is one.
 func (c Config) compare(t target) (Finding, bool) {
 	finding := Finding{Table: t.Display, Trigger: t.Trigger, Fix: fixInstall}
 	switch {

@@ -10,7 +10,7 @@ import (
 	"sexton/triggers"
 )
 
-func TestStatusFindsEveryDifferenceAndInstallRepairsIt(t *testing.T) {
+func TestStatusFindsDifferencesAndInstallRepairsThem(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		damage string
@@ -53,14 +53,14 @@ func TestStatusFindsEveryDifferenceAndInstallRepairsIt(t *testing.T) {
 	for name, test := range tests {
 		t.Log(name)
 		b.Exec(test.damage)
-		before := b.catalogue()
+		before := b.catalog()
 		findings := b.status(id("parents"))
 		require.Equal(t, []triggers.Finding{{
 			Table: "public.parents", Trigger: triggers.TrackTrigger, Kind: test.want, Detail: test.detail,
 			Fix: "run `sexton triggers install`",
 		}}, findings)
 		require.Equal(t, test.want != triggers.Plain, findings[0].Drift())
-		require.Equal(t, before, b.catalogue(), "status changes nothing")
+		require.Equal(t, before, b.catalog(), "status changes nothing")
 
 		require.Len(t, b.install(id("parents")).Triggers, 1)
 		require.Empty(t, b.status(id("parents")))
@@ -103,12 +103,12 @@ func TestStatusFindsAlteredFunctions(t *testing.T) {
 
 		report := b.install(id("parents"))
 		require.Equal(t, []string{"track_truncate"}, report.Functions)
-		require.Empty(t, report.Triggers, "the triggers need no lock for that")
+		require.Empty(t, report.Triggers, "the triggers are unchanged")
 		require.Empty(t, b.status(id("parents")))
 	}
 }
 
-func TestSurplusIsReportedAndLeft(t *testing.T) {
+func TestSurplusTriggersAreReportedAndKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, partitioned)
 	b.install(id("parents"), id("events"))
@@ -132,13 +132,13 @@ func TestSurplusIsReportedAndLeft(t *testing.T) {
 		{"public.parents", "sexton_truncate"},
 	}, places)
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "it goes on recording")
+	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "the surplus trigger still records")
 
-	b.Exec("DROP TRIGGER sexton_track ON events_low") // As the finding's fix says.
+	b.Exec("DROP TRIGGER sexton_track ON events_low") // This is the fix in the finding.
 	require.Len(t, b.status(id("events")), 3)
 }
 
-func TestUninstallLeavesNothing(t *testing.T) {
+func TestUninstallRemovesEverything(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, partitioned, "CREATE TABLE tags (id uuid)", "CREATE SCHEMA far",
 		"CREATE TABLE far.away (id int)")
@@ -156,10 +156,10 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	})
 	b.Exec("ALTER TABLE events DETACH PARTITION events_high; DELETE FROM parents WHERE id = 1")
 	report := pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
-	require.Len(t, report.Triggers, 16, "wherever they went")
+	require.Len(t, report.Triggers, 16, "including the detached partition")
 	require.Len(t, report.Functions, 5)
 	require.Equal(t, before, names())
-	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "work already recorded stays")
+	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "existing tombstones are kept")
 
 	report = pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 	require.Empty(t, report.Triggers)
@@ -173,14 +173,14 @@ func TestUninstallKeepsTheFunctionsOfALockedTable(t *testing.T) {
 	reader := b.connect(b.URL)
 	pgtest.Exec(t, reader, "BEGIN; SELECT FROM parents")
 
-	report, err := triggers.Uninstall(t.Context(), b.conn, short(b.cfg))
+	report, err := triggers.Uninstall(t.Context(), b.conn, withShortLockWaits(b.cfg))
 	var locked *triggers.LockError
 	require.ErrorAs(t, err, &locked)
 	require.Contains(t, locked.Holders, fmt.Sprintf("pid %d (", reader.PgConn().PID()),
-		"readers are in the way of DROP TRIGGER")
+		"DROP TRIGGER waits for readers")
 	require.Len(t, report.Triggers, 2)
 	pgtest.Exec(t, reader, "COMMIT; DELETE FROM parents WHERE id = 1")
-	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "a table either records or is free")
+	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "a locked table keeps its triggers and functions")
 	require.Equal(t, 2, pgtest.Scalar[int](t, b.Database,
 		"SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }

@@ -41,7 +41,7 @@ func TestDeletesAreRecorded(t *testing.T) {
 			"SET search_path = ''; DELETE FROM public.parents WHERE id = 1; RESET search_path",
 			[]string{"public.parents 1"},
 		},
-		"function with the rights of its owner": {
+		"SECURITY DEFINER function": {
 			"CREATE FUNCTION wipe() RETURNS void LANGUAGE sql SECURITY DEFINER AS 'DELETE FROM parents WHERE id = 2'; SELECT wipe()",
 			[]string{"public.parents 2"},
 		},
@@ -53,7 +53,7 @@ func TestDeletesAreRecorded(t *testing.T) {
 	b := setup(t)
 	for name, test := range tests {
 		t.Log(name)
-		b.fresh(parents, id("parents"))
+		b.recreate(parents, id("parents"))
 		b.Exec(test.when)
 		require.Equal(t, test.want, b.tombstones())
 	}
@@ -66,7 +66,7 @@ func TestMergeIsRecorded(t *testing.T) {
 	merge := "MERGE INTO parents AS p USING (VALUES (1)) AS gone (id) ON p.id = gone.id WHEN MATCHED THEN DELETE"
 	switch version := pgtest.Version(t); {
 	case version < 15:
-		merge = "DELETE FROM parents WHERE id = 1" // MERGE came with 15.
+		merge = "DELETE FROM parents WHERE id = 1" // Postgres has MERGE since version 15.
 	case version >= 17:
 		merge += " RETURNING merge_action(), p.id"
 	}
@@ -152,7 +152,7 @@ func TestKeysOfEveryType(t *testing.T) {
 	b := setup(t)
 	for name, test := range tests {
 		t.Log(name)
-		b.fresh("")
+		b.recreate("")
 		conn := b.connect(b.URL)
 		pgtest.Exec(t, conn, test.given)
 		b.install(triggers.Parent{Schema: "public", Table: "p", KeyColumns: []string{test.key}})
@@ -190,9 +190,10 @@ func column(rows [][]string) []string {
 	return values
 }
 
-// A tombstone has the current name. If the trigger was installed under another name, it
-// has that, too. A session that has deleted before sees the changes of other sessions.
-func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
+// A tombstone has the current name of the table. If the trigger was installed under
+// another name, the tombstone has that name, too. That is also true for a session that
+// has cached the old name in an earlier DELETE.
+func TestTombstonesHaveTheCurrentNameOfTheTable(t *testing.T) {
 	t.Parallel()
 	const swapped = "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint)"
 	for name, test := range map[string]struct{ given, change, when, want string }{
@@ -258,8 +259,8 @@ func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 	}
 }
 
-// A DELETE of a table on which nothing has changed pays for no look at the catalogue.
-func TestDeletesComputeOnceHowTheTableIsCalled(t *testing.T) {
+// If the table has not changed, only the first DELETE of a session calls is_as_installed.
+func TestDeletesCheckTheTablesNameOncePerSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
 	b.install(id("parents"))
@@ -274,7 +275,8 @@ func TestDeletesComputeOnceHowTheTableIsCalled(t *testing.T) {
 	require.Equal(t, [2]int{1, 5}, [2]int{computed, recorded})
 }
 
-// partitioned has two levels: 1 and 2 in a leaf, 11 and 12 in leaves of a partition.
+// partitioned creates a table with two levels of partitions. The rows 1 and 2 are in a
+// leaf, and the rows 11 and 12 in leaves of a partition.
 const partitioned = `
 CREATE TABLE events (id bigint, note text) PARTITION BY RANGE (id);
 CREATE TABLE events_low PARTITION OF events FOR VALUES FROM (0) TO (10);
@@ -300,7 +302,7 @@ func TestPartitionsRecordTheirRootOnce(t *testing.T) {
 		"SET session_replication_role = replica; DELETE FROM events_high_11; RESET session_replication_role": {"public.events 11"},
 	} {
 		t.Log(statement)
-		require.Len(t, b.fresh(partitioned, id("events")).Triggers, 10, "two on each of the five tables")
+		require.Len(t, b.recreate(partitioned, id("events")).Triggers, 10, "two on each of the five tables")
 		require.Empty(t, b.status(id("events")))
 		b.Exec(statement)
 		require.Equal(t, want, b.tombstones())
@@ -314,11 +316,11 @@ func TestEnsurePartitions(t *testing.T) {
 		return pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg,
 			[]triggers.Parent{id("events"), id("parents"), id("nowhere")}))(t)
 	}
-	require.Empty(t, ensure(), "what was never installed stays alone")
+	require.Empty(t, ensure(), "a parent without triggers gets none")
 	b.install(id("events"))
-	before := b.catalogue()
+	before := b.catalog()
 	require.Empty(t, ensure())
-	require.Equal(t, before, b.catalogue(), "nothing to do, nothing done")
+	require.Equal(t, before, b.catalog(), "nothing changed")
 
 	b.Exec(`CREATE TABLE events_new (id bigint, note text) PARTITION BY RANGE (id);
 		CREATE TABLE events_new_leaf PARTITION OF events_new DEFAULT;
@@ -331,7 +333,7 @@ func TestEnsurePartitions(t *testing.T) {
 	require.Equal(t, []string{"public.events 21", "public.events 22", "public.events 23"}, b.tombstones())
 }
 
-func TestEnsurePartitionsLeavesTheWorkToAnotherInstaller(t *testing.T) {
+func TestEnsurePartitionsDoesNotWaitForAnotherInstaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned)
 	b.install(id("events"))
@@ -343,25 +345,25 @@ func TestEnsurePartitionsLeavesTheWorkToAnotherInstaller(t *testing.T) {
 	require.Empty(t, installed)
 }
 
-// Any role may take the lock. Install reports its holder, and continues when it is
-// free.
+// If another session holds the advisory lock, Install reports the holder, and continues
+// when the lock is released. Any role may take the lock.
 func TestInstallReportsLockHolders(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned)
 	holder := b.connect(b.URL)
-	pgtest.Exec(t, holder, "SET application_name = 'stranger'; SELECT pg_advisory_lock(x'73657874726967'::bigint)")
-	meanwhile := *b
-	meanwhile.conn = b.connect(b.URL) // The installation has the other one.
-	said := make(chan string, 1)
-	b.cfg.Waits = func(lock, holders string) { said <- lock + " " + holders }
+	pgtest.Exec(t, holder, "SET application_name = 'holder'; SELECT pg_advisory_lock(x'73657874726967'::bigint)")
+	other := *b
+	other.conn = b.connect(b.URL) // Install uses b.conn.
+	reported := make(chan string, 1)
+	b.cfg.Waits = func(lock, holders string) { reported <- lock + " " + holders }
 	installed := make(chan error, 1)
 	go func() {
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")})
 		installed <- err
 	}()
-	require.Equal(t, fmt.Sprintf("another installation of triggers pid %d (stranger, role %s)",
-		holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-said)
-	require.NotEmpty(t, meanwhile.status(id("events")))
+	require.Equal(t, fmt.Sprintf("another installation of triggers pid %d (holder, role %s)",
+		holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-reported)
+	require.NotEmpty(t, other.status(id("events")))
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, <-installed)
 	require.Empty(t, b.status(id("events")))
@@ -374,7 +376,7 @@ func TestEnsurePartitionsContinuesAfterALockedPartition(t *testing.T) {
 	b.Exec("CREATE TABLE events_30 PARTITION OF events FOR VALUES FROM (30) TO (31); CREATE TABLE events_40 PARTITION OF events FOR VALUES FROM (40) TO (41)")
 	pgtest.Begin(t, b.Pool(), "LOCK TABLE events_30 IN ROW EXCLUSIVE MODE")
 
-	installed, err := triggers.EnsurePartitions(t.Context(), b.conn, short(b.cfg), []triggers.Parent{id("events")})
+	installed, err := triggers.EnsurePartitions(t.Context(), b.conn, withShortLockWaits(b.cfg), []triggers.Parent{id("events")})
 	var locked *triggers.LockError
 	require.ErrorAs(t, err, &locked)
 	require.Equal(t, "public.events_30", locked.Table)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// The names of the triggers. Every tracked table has TrackTrigger and TruncateTrigger.
-// Every deletion table has WakeTrigger. WakeUpdateTrigger is on tables whose rows become
-// due by an UPDATE.
+// These constants are the names of the triggers. Every tracked table has TrackTrigger and
+// TruncateTrigger. Every deletion table has WakeTrigger. WakeUpdateTrigger is on tables
+// whose rows become due by an UPDATE.
 const (
 	TrackTrigger      = "sexton_track"
 	TruncateTrigger   = "sexton_truncate"
@@ -25,10 +25,10 @@ const (
 // sexton.truncate overrides it.
 type Policy string
 
-// The policies.
+// These constants are the values of Policy.
 const (
 	Reject Policy = "reject" // TRUNCATE fails with SQLSTATE SX002 and a hint.
-	Ignore Policy = "ignore" // TRUNCATE succeeds and leaves the children.
+	Ignore Policy = "ignore" // TRUNCATE succeeds, and the children are kept.
 )
 
 // Config is the configuration of all triggers of one database.
@@ -37,7 +37,7 @@ type Config struct {
 	TrackedSchema string
 	// Truncate is the policy. If it is empty, Reject applies.
 	Truncate Policy
-	// Wake are the deletion tables whose rows wake a worker, each for one kind.
+	// Wake has the deletion tables whose rows wake the workers of a kind.
 	Wake []Wake
 	// Undo configures how deleted rows are kept.
 	Undo Undo
@@ -69,19 +69,19 @@ func (c Config) withDefaults() (Config, error) {
 
 // Undo configures which rows and columns are kept.
 type Undo struct {
-	// Exclude has the columns that are never kept. MaxRow is the maximum size of a row
-	// that is kept.
+	// Exclude has the columns that are never kept. MaxRow is the maximum size in bytes of
+	// a row that is kept.
 	Exclude []string
 	MaxRow  int
-	// Children are the tables whose rows batches delete and keep.
+	// Children has the tables whose rows batches delete and keep.
 	Children []Table
-	// Users is the table of users if their rows are never kept, else empty. Excluded has
-	// other tables whose rows are never kept.
+	// Users is the table of users if rows of users are never kept, and otherwise empty.
+	// Excluded has other tables whose rows are never kept.
 	Users    Table
 	Excluded []Table
 }
 
-// Table is the name of a table.
+// Table has the schema and the name of a table.
 type Table struct{ Schema, Name string }
 
 // Parent is a table whose deletions are recorded. KeyColumns are in the order of recorded
@@ -98,31 +98,32 @@ type Parent struct {
 // rows that are deleted as a consequence of another kept deletion.
 type Keeps string
 
-// The choices.
+// These constants are the values of Keeps.
 const (
 	KeepsNone  Keeps = ""
 	KeepsAll   Keeps = "undo"
 	KeepsBelow Keeps = "undo below"
 )
 
-// Kind is the kind of a difference.
+// Kind is the kind of a finding.
 type Kind string
 
-// The kinds.
+// These constants are the values of Kind.
 const (
 	Missing  Kind = "missing"
 	Surplus  Kind = "surplus"
 	Altered  Kind = "altered"
 	Disabled Kind = "disabled"
-	// Swapped marks triggers of a table that had a parent's name, or was its partition,
-	// when they were installed, and no longer is.
+	// Swapped marks a trigger whose table had the name of a parent, or was a partition of
+	// a parent, when the trigger was installed, and no longer is.
 	Swapped Kind = "swapped"
 	// Plain marks a trigger that does not fire under session_replication_role = replica.
-	// That is no drift, because only the table's owner can change it.
+	// Such a trigger is not drift, because only the table's owner can change it.
 	Plain Kind = "plain"
 )
 
-// Finding is one difference between the database and what the parents need.
+// Finding is one difference between the installed and the expected triggers and
+// functions.
 type Finding struct {
 	// Table is schema.table, quoted if necessary. It is empty for a function.
 	Table string `json:"table,omitempty"`
@@ -133,13 +134,13 @@ type Finding struct {
 	Fix     string `json:"fix"`
 }
 
-// Drift reports whether the finding needs attention. A plain trigger does not.
+// Drift reports whether the finding needs a correction. A plain trigger needs none.
 func (f Finding) Drift() bool { return f.Kind != Plain }
 
 // Action is a change of a trigger.
 type Action string
 
-// The actions.
+// These constants are the values of Action.
 const (
 	Created  Action = "created"
 	Replaced Action = "replaced"
@@ -158,9 +159,10 @@ type Report struct {
 	// Functions has the names of the functions that were created or dropped.
 	Functions []string `json:"functions"`
 	Triggers  []Change `json:"triggers"`
-	// Unchanged counts the triggers that were up to date, whose tables were not locked.
+	// Unchanged is the number of triggers that were up to date. Their tables were not
+	// locked.
 	Unchanged int `json:"unchanged"`
-	// Surplus has Sexton's triggers that are not needed. Install leaves them.
+	// Surplus has Sexton's triggers that are not needed. Install does not drop them.
 	Surplus []Finding `json:"surplus"`
 }
 
@@ -173,7 +175,7 @@ type LockError struct {
 	Table    string
 	Attempts int
 	Timeout  time.Duration
-	// Holders has the last known lock holders.
+	// Holders describes the last known lock holders.
 	Holders string
 	Err     error
 }

@@ -16,20 +16,20 @@ func TestTruncatePolicies(t *testing.T) {
 		setting string
 		state   string
 	}{
-		"reject is the default":        {"", "", "SX002"},
-		"reject":                       {triggers.Reject, "", "SX002"},
-		"ignore":                       {triggers.Ignore, "", ""},
-		"the session ignores":          {triggers.Reject, "SET sexton.truncate = 'ignore'", ""},
-		"the session rejects":          {triggers.Ignore, "SET sexton.truncate = 'reject'", "SX002"},
-		"the session resets":           {triggers.Ignore, "SET sexton.truncate = ''", ""},
-		"the session says nonsense":    {triggers.Ignore, "SET sexton.truncate = 'maybe'", "22023"},
-		"ignored for the replica role": {triggers.Reject, "SET session_replication_role = replica", "SX002"},
+		"reject is the default":         {"", "", "SX002"},
+		"reject":                        {triggers.Reject, "", "SX002"},
+		"ignore":                        {triggers.Ignore, "", ""},
+		"the session ignores":           {triggers.Reject, "SET sexton.truncate = 'ignore'", ""},
+		"the session rejects":           {triggers.Ignore, "SET sexton.truncate = 'reject'", "SX002"},
+		"the session resets":            {triggers.Ignore, "SET sexton.truncate = ''", ""},
+		"the session has a wrong value": {triggers.Ignore, "SET sexton.truncate = 'maybe'", "22023"},
+		"ignored for the replica role":  {triggers.Reject, "SET session_replication_role = replica", "SX002"},
 	}
 	b := setup(t)
 	for name, test := range tests {
 		t.Log(name)
 		b.cfg.Truncate = test.policy
-		b.fresh(parents, id("parents"))
+		b.recreate(parents, id("parents"))
 		require.Empty(t, b.status(id("parents")))
 		conn := b.connect(b.URL)
 		pgtest.Exec(t, conn, test.setting)
@@ -53,7 +53,7 @@ func TestTruncateErrorHasAHint(t *testing.T) {
 	require.Contains(t, pgErr.Hint, "SET sexton.truncate = 'ignore'")
 }
 
-func TestTruncateReachesTheParentByCascade(t *testing.T) {
+func TestTruncateCascadeToAParent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents,
 		"CREATE TABLE owners (id int PRIMARY KEY); ALTER TABLE parents ADD owner int REFERENCES owners")

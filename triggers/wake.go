@@ -22,7 +22,7 @@ const wakeFunction = "wake_worker"
 // awakeSpace is the first key of every awake lock: "sext" in ASCII.
 const awakeSpace int32 = 0x73657874
 
-// Wake is a table whose rows are work for a job kind.
+// Wake describes a table whose rows are work for a job kind.
 type Wake struct {
 	Schema string
 	Table  string
@@ -36,17 +36,17 @@ type Wake struct {
 
 // AwakeKey returns the two keys of the session advisory lock that a worker holds
 // exclusively while it is awake for a job kind in the connected database. Installed
-// triggers contain them, so they must never change. If two kinds shared a key, writers of
-// one would not notify while the other is awake, and their rows would wait for the next
-// query.
+// triggers contain them, so they must never change. If two kinds had the same key,
+// writers of rows for one kind would not notify while a worker of the other kind is
+// awake, and their rows would wait for the next tick.
 func AwakeKey(kind string) (k1, k2 int32) {
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte("sexton\x00" + kind)) // It never fails.
+	_, _ = hash.Write([]byte("sexton\x00" + kind)) // Write of a hash never returns an error.
 	return awakeSpace, int32(hash.Sum32())
 }
 
-// template returns the statement that creates or replaces a wake trigger, with the
-// placeholders of all triggers.
+// template returns the statement that creates or replaces a wake trigger. The statement
+// contains the placeholders that createTrigger replaces.
 func (w Wake) template(trigger string) string {
 	event, each, due := "INSERT", "FOR EACH ROW", "("+w.Due+")\n    AND "
 	switch {
@@ -80,7 +80,7 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 	for _, t := range found {
 		t.wakes = c.Wake[t.position]
 		if t.Trigger == WakeUpdateTrigger && t.relkind != "r" {
-			continue // The problem is reported for the other trigger.
+			continue // The same problem is reported for the other trigger of the table.
 		}
 		switch t.relkind {
 		case "":

@@ -26,7 +26,8 @@ func tombstonesWake(kind string) []triggers.Wake {
 	return []triggers.Wake{{Schema: "public", Table: "loose_foreign_keys_deleted_records", Kind: kind}}
 }
 
-// listening is a database whose tombstones wake a kind, with a connection that listens.
+// listening is a database with wake triggers on the tombstones, and a connection that
+// receives the notifications.
 type listening struct {
 	*bundle
 	listener *pgx.Conn
@@ -44,15 +45,16 @@ func listen(t *testing.T, conn *pgx.Conn) *pgx.Conn {
 	return conn
 }
 
-// heard returns the payloads sent since it was called last.
-func (l listening) heard() []string {
+// receive returns the payloads of the notifications since the last call.
+func (l listening) receive() []string {
 	l.t.Helper()
-	return heard(l.t, l.listener)
+	return receive(l.t, l.listener)
 }
 
-func heard(t *testing.T, listener *pgx.Conn) []string {
-	// A connection hears its own notification after all that were committed before.
-	const mark = "that is all"
+func receive(t *testing.T, listener *pgx.Conn) []string {
+	// A connection receives its own notification after all notifications that were
+	// committed before.
+	const mark = "end of notifications"
 	pgtest.Exec(t, listener, "SELECT pg_notify($1, $2)", triggers.WakeChannel, mark)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -66,8 +68,9 @@ func heard(t *testing.T, listener *pgx.Conn) []string {
 	}
 }
 
-// hold takes the awake lock in a session of its own, in shared mode or not.
-func (l listening) hold(mode string) *pgx.Conn {
+// holdAwakeLock takes the awake lock in a new session. mode is "" for the exclusive lock
+// and "_shared" for the shared lock.
+func (l listening) holdAwakeLock(mode string) *pgx.Conn {
 	l.t.Helper()
 	k1, k2 := triggers.AwakeKey(kind)
 	conn := l.connect(l.URL)
@@ -84,83 +87,83 @@ func TestAwakeKeysAreFrozen(t *testing.T) {
 	require.NotEqual(t, k2, other)
 }
 
-func TestWakeNotifiesAWorkerThatSleeps(t *testing.T) {
+func TestWakeNotifiesIdleWorkers(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t, parents)
 	l.Exec(addRows)
-	require.Equal(t, []string{kind}, l.heard())
+	require.Equal(t, []string{kind}, l.receive())
 
 	l.install(id("parents"))
 	l.Exec("DELETE FROM parents WHERE id = 1")
-	require.Equal(t, []string{kind}, l.heard(), "by the trigger that writes the tombstone")
+	require.Equal(t, []string{kind}, l.receive(), "by the trigger that inserts the tombstone")
 
 	app := l.application("parents")
 	pgtest.Exec(t, app, "DELETE FROM parents WHERE id = 2")
-	require.Equal(t, []string{kind}, l.heard(), "by a role without rights")
+	require.Equal(t, []string{kind}, l.receive(), "by a role without privileges")
 
 	pgtest.Exec(t, app, "DELETE FROM parents WHERE id = -1")
 	l.Exec(addNoRow)
 	l.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 1")
 	l.Exec("DELETE FROM loose_foreign_keys_deleted_records")
-	require.Empty(t, l.heard(), "nothing came in")
+	require.Empty(t, l.receive(), "no row was inserted")
 
 	pgtest.Exec(t, l.connect(l.URL), "SET session_replication_role = replica; "+addRows)
-	require.Equal(t, []string{kind}, l.heard())
+	require.Equal(t, []string{kind}, l.receive())
 }
 
-func TestWakeLeavesAWorkerThatIsAwake(t *testing.T) {
+func TestWakeDoesNotNotifyAwakeWorkers(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t)
-	worker := l.hold("")
+	worker := l.holdAwakeLock("")
 	l.Exec(addRows)
-	require.Empty(t, l.heard())
+	require.Empty(t, l.receive())
 
 	pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
 	l.Exec(addRows)
-	require.Equal(t, []string{kind}, l.heard())
+	require.Equal(t, []string{kind}, l.receive())
 
-	l.hold("_shared")
+	l.holdAwakeLock("_shared")
 	l.Exec(addRows)
-	require.Equal(t, []string{kind}, l.heard(), "writers do not silence each other")
+	require.Equal(t, []string{kind}, l.receive(), "a writer's shared lock does not suppress notifications")
 }
 
-// The lock is tested once the rows are in: a worker that goes to sleep meanwhile is
-// woken.
+// The trigger tests the awake lock after the rows are inserted. So a worker that releases
+// the lock during the INSERT is notified.
 func TestWakeTestsTheLockAfterTheRows(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t)
-	worker := l.hold("")
+	worker := l.holdAwakeLock("")
 	gate := l.connect(l.URL)
 	pgtest.Exec(t, gate, "SELECT pg_advisory_lock(1)")
 	writer := l.connect(l.URL)
 	ended := make(chan error, 1)
 	go func() {
-		// The second row waits at the gate.
+		// The second row waits for the advisory lock of gate.
 		_, err := writer.Exec(t.Context(),
 			"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) "+
 				"SELECT CASE WHEN n = 2 THEN (SELECT 'x' FROM pg_advisory_xact_lock(1)) ELSE 'x' END, n FROM generate_series(1, 2) AS n")
 		ended <- err
 	}()
-	pgtest.Await(t, l.Pool(), "the writer to stand at the gate",
+	pgtest.Await(t, l.Pool(), "the writer to wait for the lock of gate",
 		"SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)", writer.PgConn().PID())
 	pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
 	pgtest.Exec(t, gate, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, <-ended)
-	require.Equal(t, []string{kind}, l.heard())
+	require.Equal(t, []string{kind}, l.receive())
 }
 
-// The lock is tested outside all snapshots.
-func TestWakeSeesTheLockAtEveryIsolationLevel(t *testing.T) {
+// The test of the awake lock does not depend on the snapshot of the transaction.
+func TestWakeTestsTheLockAtEveryIsolationLevel(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t)
 	for _, level := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
-		worker := l.hold("")
+		worker := l.holdAwakeLock("")
 		writer := l.connect(l.URL)
 		pgtest.Exec(t, writer, "BEGIN ISOLATION LEVEL "+level+"; SELECT FROM loose_foreign_keys_deleted_records; "+
 			addRows)
 		pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
 		pgtest.Exec(t, writer, addRows+"; COMMIT")
-		require.Equal(t, []string{kind}, l.heard(), level)
+		require.Equal(t, []string{kind}, l.receive(), level)
 	}
 }
 
@@ -172,7 +175,7 @@ func TestWakeIsTransactional(t *testing.T) {
 	}{
 		"rolled back":                {"BEGIN; " + addRows + "; ROLLBACK", []string{}},
 		"rolled back to a savepoint": {"BEGIN; SAVEPOINT s; " + addRows + "; ROLLBACK TO s; COMMIT", []string{}},
-		"kept beside a savepoint": {
+		"partly rolled back": {
 			"BEGIN; " + addRows + "; SAVEPOINT s; " + addRows + "; ROLLBACK TO s; COMMIT",
 			[]string{kind},
 		},
@@ -190,13 +193,13 @@ func TestWakeIsTransactional(t *testing.T) {
 	for name, test := range tests {
 		t.Log(name)
 		pgtest.Exec(t, l.connect(l.URL), test.statements)
-		require.Equal(t, test.want, l.heard())
+		require.Equal(t, test.want, l.receive())
 	}
 }
 
-// A session that kept the lock would silence the wake-ups of every writer as soon as a
-// worker waits for it.
-func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
+// A canceled statement does not leave the awake lock with its session. Otherwise no
+// writer would notify while a worker waits for that lock.
+func TestWakeLeaksNoLockWhenCanceled(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t)
 	writer := l.connect(l.URL)
@@ -207,9 +210,10 @@ func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
 				INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('x', 1);
 			END LOOP;
 		END $$`)
-	// Each statement runs the trigger over and over until its time is up.
+	// Each statement runs the trigger in a loop until its timeout.
 	for i := range 200 {
-		// The timeout must end this one statement and none of the test's own.
+		// The timeout applies only to this statement, and not to other statements of the
+		// test.
 		pgtest.Exec(t, writer, "BEGIN")
 		pgtest.Exec(t, writer, fmt.Sprintf("SET LOCAL statement_timeout = %d", 1+i%5))
 		_, err := writer.Exec(t.Context(), "CALL pg_temp.write()")
@@ -218,11 +222,11 @@ func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
 		require.Zero(t, pgtest.Scalar[int](t, l.Database,
 			"SELECT count(*)::int FROM pg_locks WHERE pid = $1 AND locktype = 'advisory'", writer.PgConn().PID()))
 	}
-	require.Empty(t, l.heard(), "all was rolled back")
-	l.hold("")
+	require.Empty(t, l.receive(), "all rows were rolled back")
+	l.holdAwakeLock("")
 }
 
-// A server of its own, as a prepared transaction outlives its session.
+// The test uses a server of its own, because a prepared transaction outlives its session.
 func TestWakeAndPreparedTransactions(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Server(t).URL("postgres")
@@ -241,23 +245,24 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 		_, err := writer.Exec(t.Context(), "BEGIN; "+statements+addRows+"; PREPARE TRANSACTION 'p'")
 		return err
 	}
-	require.Contains(t, requireState(t, prepare(""), "0A000").Message, "NOTIFY", "which is why there is a switch")
+	require.Contains(t, requireState(t, prepare(""), "0A000").Message, "NOTIFY", "so sexton.notify can be switched off")
 	pgtest.Exec(t, writer, "ROLLBACK")
-	require.Empty(t, heard(t, listener))
+	require.Empty(t, receive(t, listener))
 
 	require.NoError(t, prepare("SET LOCAL sexton.notify = off; "))
 	pgtest.Exec(t, writer, "COMMIT PREPARED 'p'")
-	require.Empty(t, heard(t, listener))
+	require.Empty(t, receive(t, listener))
 
 	k1, k2 := triggers.AwakeKey(kind)
 	pgtest.Exec(t, worker, "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
-	require.NoError(t, prepare(""), "nothing was notified, since the worker is awake")
+	require.NoError(t, prepare(""), "no notification, because the worker is awake")
 	pgtest.Exec(t, writer, "COMMIT PREPARED 'p'")
 	require.Equal(t, 6, pgtest.Scalar[int](t, writer, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 }
 
-// The application's session may put anything in the way of names that are not qualified.
-func TestWakeUnderAttack(t *testing.T) {
+// Temporary objects of the application's session do not affect the wake trigger, and the
+// application cannot run its function.
+func TestWakeIgnoresShadowedNames(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t, parents)
 	l.install(id("parents"))
@@ -268,17 +273,17 @@ func TestWakeUnderAttack(t *testing.T) {
 		CREATE FUNCTION pg_temp.pg_try_advisory_lock_shared(int, int) RETURNS boolean LANGUAGE sql AS 'SELECT false';
 		SET search_path = pg_temp, public;
 		DELETE FROM parents WHERE id = 1`)
-	require.Equal(t, []string{kind}, l.heard())
+	require.Equal(t, []string{kind}, l.receive())
 	var refusal *pgconn.PgError
 	_, err := app.Exec(t.Context(),
 		"CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_worker('x')")
 	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, "42501", refusal.Code, "nor may it forge wake-ups")
+	require.Equal(t, "42501", refusal.Code, "the role may not create a trigger with the function")
 }
 
 const orphansKind = "import_placeholder_user_cleanup"
 
-// setupOrphans is a table whose rows are work once they have lost their owner.
+// setupOrphans creates a table with a condition: its rows are work if they have no owner.
 func setupOrphans(t *testing.T) listening {
 	b := setup(t, `CREATE TABLE owners (id bigint PRIMARY KEY);
 		CREATE TABLE "De""tails" (id bigint PRIMARY KEY, owner_id bigint REFERENCES owners ON DELETE SET NULL, note text);
@@ -292,7 +297,7 @@ func setupOrphans(t *testing.T) listening {
 	return listening{bundle: b, listener: listen(t, b.connect(b.URL))}
 }
 
-func TestRowsWakeOnceTheyBecomeWork(t *testing.T) {
+func TestRowsWakeWhenTheyBecomeWork(t *testing.T) {
 	t.Parallel()
 	l := setupOrphans(t)
 	for statement, want := range map[string][]string{
@@ -309,30 +314,30 @@ func TestRowsWakeOnceTheyBecomeWork(t *testing.T) {
 	} {
 		_, err := l.connect(l.URL).Exec(t.Context(), statement)
 		require.NoError(t, err, statement)
-		require.Equal(t, want, l.heard(), statement)
+		require.Equal(t, want, l.receive(), statement)
 	}
 	l.Exec(`UPDATE "De""tails" SET note = 'y' WHERE id IN (2, 3)`)
-	require.Empty(t, l.heard(), "what is work already makes no noise: no worker would sleep over it")
+	require.Empty(t, l.receive(), "a row that is work already does not notify again")
 	l.Exec(`UPDATE "De""tails" SET note = NULL WHERE id = 5`)
-	require.Equal(t, []string{orphansKind}, l.heard(), "every column of the condition counts")
+	require.Equal(t, []string{orphansKind}, l.receive(), "every column of the condition counts")
 
 	k1, k2 := triggers.AwakeKey(orphansKind)
 	pgtest.Exec(t, l.connect(l.URL), "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
 	l.Exec(`INSERT INTO "De""tails" VALUES (14, NULL); UPDATE "De""tails" SET owner_id = NULL WHERE id = 12`)
-	require.Empty(t, l.heard(), "a worker is awake")
+	require.Empty(t, l.receive(), "a worker is awake")
 	require.Zero(t,
 		pgtest.Scalar[int](t, l.Database,
 			`SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'
 				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`))
 }
 
-func TestRowWakesAreComparedAndRemoved(t *testing.T) {
+func TestRowWakeTriggersAreComparedAndRemoved(t *testing.T) {
 	t.Parallel()
 	l := setupOrphans(t)
 	require.Empty(t, l.status())
-	before := l.catalogue()
+	before := l.catalog()
 	require.Equal(t, 2, l.install().Unchanged)
-	require.Equal(t, before, l.catalogue())
+	require.Equal(t, before, l.catalog())
 
 	l.Exec(`DROP TRIGGER sexton_wake_update ON "De""tails"; ALTER TABLE "De""tails" DISABLE TRIGGER sexton_wake`)
 	findings := l.status()
@@ -351,17 +356,17 @@ func TestRowWakesAreComparedAndRemoved(t *testing.T) {
 	require.Equal(t, "the trigger has other arguments", findings[0].Detail)
 	require.Len(t, l.install().Triggers, 2)
 	l.Exec(`INSERT INTO "De""tails" VALUES (20, NULL, 'it''s kept')`)
-	require.Equal(t, []string{orphansKind}, l.heard(), "by the new condition")
+	require.Equal(t, []string{orphansKind}, l.receive(), "by the new condition")
 
 	l.cfg.Wake[0].Due = ""
 	require.Equal(t, []triggers.Change{{Table: `public."De""tails"`, Trigger: triggers.WakeTrigger, Action: triggers.Replaced}},
 		l.install().Triggers)
-	require.Len(t, l.status(), 1, "the trigger for updates is left over")
+	require.Len(t, l.status(), 1, "the trigger for updates is surplus")
 	require.Len(t, pgtest.Must(triggers.Uninstall(t.Context(), l.conn, l.cfg))(t).Triggers, 2)
 	require.Zero(t, pgtest.Scalar[int](t, l.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }
 
-func TestRowWakesNeedAPlainTable(t *testing.T) {
+func TestRowWakesRequireAnOrdinaryTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE VIEW seen AS SELECT 1 AS id")
 	b.cfg.Wake = []triggers.Wake{
