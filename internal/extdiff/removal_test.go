@@ -55,8 +55,8 @@ func TestRemovalKeepsUsedObject(t *testing.T) {
 	require.Empty(t, b.findings(t, 0))
 }
 
-// An application may give a diff the object of another diff. If the first one is deleted,
-// the object is kept.
+// An application may give a diff the object of another diff. The object is kept if only
+// one of the diffs is deleted.
 func TestRemovalKeepsObjectOfAnotherDiff(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

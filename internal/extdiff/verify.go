@@ -148,7 +148,9 @@ func (x external) differs(found blobstore.Digest) string {
 func short(sum [sha256.Size]byte) []byte { return sum[:8] }
 
 // reportDangling reports the objects older than grace that no row refers to.
-func (e *Engine) reportDangling(ctx context.Context, grace time.Duration, verified *Verified, report func(Finding)) error {
+func (e *Engine) reportDangling(ctx context.Context, grace time.Duration, verified *Verified,
+	report func(Finding),
+) error {
 	before := time.Now().Add(-grace)
 	var page []blobstore.Info
 	for object, err := range e.Store.List(ctx, rootPrefix) {

@@ -51,7 +51,9 @@ type TablePrivileges struct {
 
 // MissingPrivileges returns the privileges that a role lacks. tables and privileges are
 // parallel lists, and tables are named as in SQL. role is "" for the current role.
-func MissingPrivileges(ctx context.Context, conn *pgx.Conn, tables, privileges []string, role string) ([]TablePrivileges, error) {
+func MissingPrivileges(ctx context.Context, conn *pgx.Conn, tables, privileges []string,
+	role string,
+) ([]TablePrivileges, error) {
 	rows, _ := conn.Query(ctx, text("privileges"), tables, privileges, role)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[TablePrivileges])
 	return found, problem.Doing(err, "find privileges that undo lacks")

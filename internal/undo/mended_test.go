@@ -9,7 +9,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A DELETE of 5,999 rows is kept in two sets with one ID. If one parent is not restored,
+// A DELETE of 6,000 rows is kept in two sets with one ID. If one parent is not restored,
 // its tombstone is kept.
 func TestDeletedParentKeepsTombstone(t *testing.T) {
 	t.Parallel()

@@ -51,8 +51,9 @@ func randomWorld(random *rand.Rand) *world {
 				set := fmt.Sprintf("update_column_to, target_column: state, target_value: %d", 4+random.IntN(2))
 				action := []string{"async_delete", "async_delete", "async_nullify", set}[random.IntN(4)]
 				if sets && action == set {
-					// If two parents set one column, an undo does not repeat a clean-up
-					// that passed over a row: order_test.go.
+					// If two parents set one column, an undo does not repeat the clean-up
+					// of a row that another clean-up had changed. order_test.go tests
+					// that case.
 					action = "async_nullify"
 				}
 				sets = sets || action == set
