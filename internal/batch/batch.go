@@ -64,7 +64,7 @@ func (l Limits) ShortWaits() Limits {
 func (l Limits) Timeouts() (statement, lock int64) {
 	wait := l.LockTimeout
 	if most := l.StatementTimeout * 2 / 3; most > 0 && wait > most {
-		wait = max(most, time.Millisecond) // 0 would be no timeout at all.
+		wait = max(most, time.Millisecond) // 0 would disable the timeout.
 	}
 	return l.StatementTimeout.Milliseconds(), wait.Milliseconds()
 }
@@ -159,7 +159,7 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 	if s.stale(err) && !s.Conn.IsClosed() {
 		// A prepared statement is no longer valid, for example because the type of a
 		// column has changed. The transaction was rolled back, so it can be retried.
-		if err := s.forget(ctx); err != nil {
+		if err := s.dropPrepared(ctx); err != nil {
 			return nil, err
 		}
 		affected, err = s.run(ctx, limits, statements)
@@ -213,7 +213,7 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	s.queuePath(pipeline, limits)
 	frame := pipeline.Len()
 	all, found := s.explainFirst(limits, statements)
-	prepared, known := s.knows(all)
+	prepared, known := s.isPrepared(all)
 	if !found || !known {
 		// Prepare new statements in the transaction, after the frame has set the path and
 		// the timeouts: preparing waits for locks of other sessions too.
@@ -273,8 +273,8 @@ func (s *Session) prepares() bool {
 	return s.Conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 }
 
-// forget drops every prepared statement of the connection.
-func (s *Session) forget(ctx context.Context) error {
+// dropPrepared drops every prepared statement of the connection.
+func (s *Session) dropPrepared(ctx context.Context) error {
 	delete(s.Conn.PgConn().CustomData(), preparedKey)
 	if _, err := s.Conn.Exec(ctx, "ROLLBACK"); err != nil {
 		return fmt.Errorf("roll back batch: %w", err)
@@ -282,9 +282,9 @@ func (s *Session) forget(ctx context.Context) error {
 	return problem.Doing(s.Conn.DeallocateAll(ctx), "drop prepared statements")
 }
 
-// knows reports whether statements can be sent without preparing them first. It also
+// isPrepared reports whether statements can be sent without preparing them first. It also
 // returns the prepared statements of the connection.
-func (s *Session) knows(statements []Statement) (prepared map[string]bool, known bool) {
+func (s *Session) isPrepared(statements []Statement) (prepared map[string]bool, known bool) {
 	if !s.prepares() {
 		return nil, true
 	}

@@ -6,6 +6,6 @@ import "github.com/jackc/pgx/v5"
 func AgePath(conn *pgx.Conn) {
 	data := conn.PgConn().CustomData()
 	if known, ok := data[pathKey].(foundPath); ok {
-		data[pathKey] = foundPath{known.path, known.at.Add(-pathLasts)}
+		data[pathKey] = foundPath{known.path, known.at.Add(-pathTTL)}
 	}
 }

@@ -116,9 +116,10 @@ func EndsSession(err *pgconn.PgError) bool {
 	return severity == "FATAL" || severity == "PANIC"
 }
 
-// inFunction reports whether an error was raised in a function. The context is in the
-// language of the server, but the names PL/pgSQL and SQL are not translated. The context
-// of a foreign key's query also has a line with SQL, which contains OPERATOR.
+// inFunction reports whether an error was raised in a function. It reads the error's
+// context (Where), which is in the language of the server, but the names PL/pgSQL and SQL
+// are not translated. The context of a foreign key's query also has a line with SQL,
+// which contains OPERATOR.
 func inFunction(err *pgconn.PgError) bool {
 	for line := range strings.Lines(err.Where) {
 		if strings.Contains(line, "PL/") || strings.Contains(line, "SQL") && !strings.Contains(line, "OPERATOR(") {

@@ -33,9 +33,9 @@ const (
 const IndexScans = "(SELECT pg_catalog.string_agg(pg_catalog.set_config(setting.name, 'off', true), '') FROM pg_catalog.unnest(" +
 	"'{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin,jit}'::pg_catalog.text[]) AS setting (name))"
 
-// pathLasts is the time for which a connection uses a path that it has read. The path is
+// pathTTL is the time for which a connection uses a path that it has read. The path is
 // then read again, since the role's setting may have changed.
-const pathLasts = time.Minute
+const pathTTL = time.Minute
 
 // foundPath is the path of the application's triggers, with the time at which it was
 // read.
@@ -49,7 +49,7 @@ type foundPath struct {
 // returns. The path is kept until COMMIT, since deferred constraint triggers run there.
 //
 // The statement reads the path that a session of the application would have. Each
-// connection reads it again every pathLasts and after a failed batch, since a wrong path
+// connection reads it again every pathTTL and after a failed batch, since a wrong path
 // may have caused the error.
 func (s *Session) queuePath(pipeline *pgx.Batch, limits Limits) {
 	path := s.knownPath()
@@ -66,9 +66,9 @@ func (s *Session) queuePath(pipeline *pgx.Batch, limits Limits) {
 	pipeline.Queue(s.Names.Render(frame), path, s.Names.Path)
 }
 
-// knownPath returns the path if the connection has read it within pathLasts, or nil.
+// knownPath returns the path if the connection has read it within pathTTL, or nil.
 func (s *Session) knownPath() any {
-	if known, ok := s.Conn.PgConn().CustomData()[pathKey].(foundPath); ok && time.Since(known.at) < pathLasts {
+	if known, ok := s.Conn.PgConn().CustomData()[pathKey].(foundPath); ok && time.Since(known.at) < pathTTL {
 		return known.path
 	}
 	return nil

@@ -90,7 +90,7 @@ func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// A connection reads the path of triggers again after pathLasts, so that it uses a
+// A connection reads the path of triggers again after pathTTL, so that it uses a
 // changed setting of the database.
 func TestPathIsReadAgain(t *testing.T) {
 	t.Parallel()

@@ -63,7 +63,7 @@ func (s *session) run(ctx context.Context, limits batch.Limits,
 		defer s.turn.Unlock()
 	}
 	affected, err = s.on.RunWithin(ctx, limits, statements...)
-	s.breathe(ctx, s.on.Took())
+	s.pause(ctx, s.on.Took())
 	return affected, err
 }
 
@@ -127,8 +127,9 @@ func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, com
 	return removed, sum, nil
 }
 
-// addEdges adds the statements of edges to a direct batch. If a move of an edge has met
-// duplicates before, the statement that changes them precedes the move.
+// addEdges adds the statements of edges to a direct batch. If a move of an edge has
+// failed because of duplicates before, the statement that changes the duplicates precedes
+// the move.
 func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
 	s.mu.Lock()
 	upperBounded := s.upperBounded

@@ -281,9 +281,9 @@ func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (sel
 		case c.parent.lives() || f.SQLState != noPrivilege && f.Verdict != batch.Timeout:
 			return nil, true, s.handleError(ctx, c, err)
 		default:
-			// The failed query read all edges, so its error does not name one. Keep all
-			// of them: the direct statement on each edge then shows which one lacks a
-			// privilege or an index.
+			// The query reads all edges, so its error does not name the failing edge.
+			// Keep all edges: the direct statement on each edge then shows which edge
+			// lacks a privilege or an index.
 		}
 	}
 	if i := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); i >= 0 {
@@ -463,8 +463,8 @@ const KeptRowsMessage = "children are left although no session has locked them: 
 
 // dropRemoved drops the removed tombstones from the chunk. If tombstones are left, a
 // trigger or rule keeps or restores their rows. The chunk is then retried, and has an
-// attempt after too many tries. If the transaction changed no row, another try would
-// hardly change one.
+// attempt after too many tries. If the transaction changed no row, the chunk has the
+// attempt without a retry, which would hardly change a row.
 func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Removed, rows int64) error {
 	if s.reportRemoved(ctx, c, removed); len(c.tombstones) == 0 {
 		return nil

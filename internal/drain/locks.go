@@ -96,7 +96,7 @@ func (s *session) removeFinished(ctx context.Context, c *chunk) error {
 	case err == nil:
 		s.reportRemoved(ctx, c, removed)
 	case f.Verdict != batch.Fatal:
-		return nil // The chunk keeps all its tombstones.
+		return nil // The tombstones without rows are then deferred too.
 	}
 	return err
 }

@@ -124,7 +124,7 @@ func Beginning() Position {
 type Tombstone struct {
 	Position
 
-	// Integer is the key if Parent.Integer is set. Otherwise Text is.
+	// Integer is the key if Parent.Integer is set. Otherwise Text is the key.
 	Integer int64
 	Text    string
 	// Made is the time at which the tombstone was written, by the clock of this process.
@@ -190,7 +190,7 @@ type Report struct {
 	// Removed is called with removed tombstones. lives reports that their parents have a
 	// row.
 	Removed func(p *Parent, tombstones []Tombstone, lives bool)
-	// Late is called with the number of rows that a recheck found.
+	// Late is called with the number of rows that a recheck deleted or changed.
 	Late func(rows int64)
 	// Failed is called with each fault that is not a lock.
 	Failed func(f batch.Fault)

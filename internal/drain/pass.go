@@ -87,9 +87,9 @@ func (s *session) awaitReplicas(ctx context.Context) {
 	s.withPace(func(r *pace.Run) { r.Await(ctx) })
 }
 
-// breathe pauses after a transaction, so that other clients of the server get their share
-// of the time. Only one session of the pass pauses at a time.
-func (s *session) breathe(ctx context.Context, took time.Duration) {
+// pause waits after a transaction, so that other clients of the server get their share of
+// the time. Only one session of the pass waits at a time.
+func (s *session) pause(ctx context.Context, took time.Duration) {
 	s.withPace(func(r *pace.Run) {
 		r.PauseAfterBatch(ctx, took)
 		s.othersActive.Store(!r.Full())
@@ -155,11 +155,11 @@ type size struct {
 func (s *Sizes) get(name string, first int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.of(name, first).n
+	return s.sizeOf(name, first).n
 }
 
-// of returns the size of that name. It creates it with first if it is new.
-func (s *Sizes) of(name string, first int) *size {
+// sizeOf returns the size of that name. A new size begins with first.
+func (s *Sizes) sizeOf(name string, first int) *size {
 	if s.sizes == nil {
 		s.sizes = map[string]*size{}
 	}
@@ -169,18 +169,19 @@ func (s *Sizes) of(name string, first int) *size {
 	return s.sizes[name]
 }
 
-// fixed returns the part of a transaction's duration that does not depend on its size.
+// fixed returns the part of the duration of transactions with that name that does not
+// depend on their size.
 func (s *Sizes) fixed(name string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.of(name, firstKeys).fixed
+	return s.sizeOf(name, firstKeys).fixed
 }
 
 // learn adjusts the size of that name after a transaction with n keys or rows.
 func (s *Sizes) learn(name string, n int, took, target time.Duration, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	z := s.of(name, n)
+	z := s.sizeOf(name, n)
 	if n*2 < z.n {
 		return // The last chunk of a queue is too short to learn from.
 	}
@@ -207,6 +208,6 @@ func (z *size) learn(n int, took, target time.Duration, most int) {
 func (s *Sizes) shrink(name string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	z := s.of(name, n)
+	z := s.sizeOf(name, n)
 	z.n = max(1, min(z.n, n/2))
 }

@@ -51,7 +51,7 @@ func (s *session) rowsPerPiece(e *Edge) int {
 // sizeName returns the name under which Sizes keeps the rows per piece.
 func (e *Edge) sizeName() string { return fmt.Sprintf("%s %d %d", e.Database, e.Leaf.OID, e.Action) }
 
-// learn adjusts the size of pieces after one with n rows.
+// learn adjusts the number of rows per piece after a piece with n rows took that time.
 func (s *session) learn(e *Edge, n int, took time.Duration) {
 	if s.Target > 0 {
 		s.Sizes.learn(e.sizeName(), n, took, s.target(), mostRows)
@@ -211,7 +211,7 @@ func (d *edgeDrain) shrinkPiece(n int, err error) error {
 	case timeout && n > 1 && d.Target > 0:
 		d.Sizes.shrink(d.e.sizeName(), n)
 	case timeout && n > 1:
-		d.e.Limit = n / 2 // The smaller limit lasts until the pass ends. A pass with fixed sizes has a single session.
+		d.e.Limit = n / 2 // No lock is needed, since a pass with fixed sizes has a single session.
 	case timeout && !d.skipDuplicates && d.duplicatesFirst(d.e):
 		d.skipDuplicates = true // The statement for the duplicates may be the slow one.
 	default:

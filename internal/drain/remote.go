@@ -42,7 +42,7 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 		}
 		d.pieces++
 		d.reportChanged(ctx, c, e, changed)
-		d.learn(e, len(rows), d.tookRemote(e))
+		d.learn(e, len(rows), d.remoteDuration(e))
 		if changed == 0 {
 			if unchanged++; unchanged > mostLastWindows {
 				return withEdge(&batch.FaultError{Fault: batch.Fault{Message: KeptRowsMessage, Verdict: batch.Row}}, e)
@@ -131,14 +131,14 @@ func (s *session) runRemote(ctx context.Context, e *Edge, limits batch.Limits,
 	affected, err := remote.Session.RunWithin(calling, limits, statements...)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) &&
 		batch.Judge(err).Verdict == batch.Fatal {
-		s.loseDatabase(e.Database, err)
+		s.markUnreachable(e.Database, err)
 		return nil, &batch.FaultError{Fault: s.unreachable(e)}
 	}
 	return affected, err
 }
 
-// tookRemote returns the duration of the last transaction in the database of an edge.
-func (s *session) tookRemote(e *Edge) time.Duration {
+// remoteDuration returns the duration of the last transaction in the database of an edge.
+func (s *session) remoteDuration(e *Edge) time.Duration {
 	s.remoteMu.Lock()
 	defer s.remoteMu.Unlock()
 	if remote := s.remoteSession(e); remote != nil {
@@ -158,8 +158,8 @@ func (p *Pass) remoteSession(e *Edge) *batch.Session {
 	return nil
 }
 
-// loseDatabase marks another database as unreachable for the rest of the pass.
-func (p *Pass) loseDatabase(database string, err error) {
+// markUnreachable marks another database as unreachable for the rest of the pass.
+func (p *Pass) markUnreachable(database string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	remote := p.Remotes[database]

@@ -54,15 +54,15 @@ var errHalve = errors.New("too many rows for one query of the rows below")
 // A Window is some rows of one leaf table. DeleteWindow deletes a window: it clears the
 // rows that refer to the window, which are windows again, and then removes the window's
 // own rows. Stack has the windows on the way down. If rows below a window are also on the
-// stack, these rows form a cycle. No order of single statements deletes them, so cascade
-// uses one statement and the actions of the keys.
+// stack, these rows form a cycle. Single statements cannot delete a cycle in any order,
+// so cascade uses one statement and the actions of the keys.
 //
-// Each statement decides by the place, version and key of rows in its own snapshot. A run
-// can be killed at any point: the next Tree finds the rows that are left.
+// Each statement decides by the position, version and key of rows in its own snapshot. A
+// run can be killed at any point: the next Tree finds the rows that are left.
 //
 // A row can be left for three reasons. Locked rows are excluded until Restart (stuck).
 // Rows that cannot be deleted or changed are excluded until the end of the run (failed).
-// If a row below is left, so are the rows above it.
+// If a row below is left, the rows above it are left too.
 type Tree struct {
 	Session *batch.Session
 	Owner   dml.Owner
@@ -168,7 +168,8 @@ func (t *Tree) clearAndRemove(ctx context.Context,
 }
 
 // giveUpRefilled excludes the rows of a window until the end of the run, because rows
-// that refer to them by the key found reappear as fast as they are deleted.
+// that refer to them reappear as fast as they are deleted. found is the key of the
+// referring rows.
 func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
 	w.Refilled = true
 	t.CountFailure(RefilledFault(found.Table.Label()))
@@ -571,7 +572,8 @@ func (c *Cycle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 			})
 		}
 	}
-	// A session that held one of the locks may have inserted rows.
+	// A session that held one of the locks may have inserted rows that no key's action
+	// deletes.
 	all = append(append(all, c.RequireCascades()...), deletion...)
 	for _, w := range c.Windows {
 		all = append(all, batch.Statement{SQL: dml.RequireDeletedStatement(w.Leaf), Args: w.Rows.Args()})
@@ -622,15 +624,15 @@ func (c *Cycle) CountDeleted() {
 	}
 }
 
-// try deletes or changes rows in one transaction and returns the rows that are left. If
-// skip is set, it skips rows that other sessions have locked.
-type try func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error)
+// changePieceFunc deletes or changes rows in one transaction and returns the rows that
+// are left. If skip is set, it skips rows that other sessions have locked.
+type changePieceFunc func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error)
 
 // pieces calls do for as many rows at a time as fit the target. After a timeout it uses
 // fewer rows, after a lock timeout it skips locked rows, and after another failure it
 // bisects the rows until the failing row is isolated. It returns the rows that are left.
 func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name string,
-	do try,
+	do changePieceFunc,
 ) (left dml.Rows, _ dml.Result, _ error) {
 	skip, conflicts, most := false, 0, mostRows
 	for len(rows) > 0 {

@@ -44,9 +44,9 @@ func (m *Manager) outdated(key string, db database.Database, installed string) e
 }
 
 // CheckGeneration returns a *GenerationError if the definitions that the jobs database
-// has installed for the lease differ from the holder's. No installation commits before
-// the transaction in which it queries ends, so work without a lease can rely on the
-// result, too.
+// has installed for the lease differ from the holder's. If on is a transaction, no
+// installation commits before it ends, so work without a lease can rely on the result,
+// too.
 func (m *Manager) CheckGeneration(ctx context.Context, on dbsqlc.DBTX, key string) error {
 	if m.Digests[key] == "" {
 		return nil
@@ -86,6 +86,6 @@ func (l *Lease) LostToUndo(ctx context.Context, err error) bool {
 	if !errors.Is(err, ErrLost) {
 		return false
 	}
-	look, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
-	return err == nil && ByUndo(look.Holder)
+	row, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
+	return err == nil && ByUndo(row.Holder)
 }

@@ -26,8 +26,8 @@ const Slots = 32
 const Margin = 5 * time.Second
 
 // Extension returns how much longer a lease lasts if a statement may take longer than
-// Margin. A statement that begins just before the holder stops then ends under the lease,
-// and one that the server continues after that ends within the margin.
+// Margin. A statement that begins just before the holder stops then ends under the lease.
+// A statement that the server continues after that ends within the margin.
 func Extension(statementTimeout time.Duration) time.Duration {
 	return 2 * max(0, statementTimeout-Margin)
 }
@@ -140,7 +140,7 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		row, err = l.begin(ctx, begin)
 	}
 	if claimed {
-		m.settle(l, err == nil && row.Token != 0)
+		m.endAcquisition(l, err == nil && row.Token != 0)
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
@@ -198,9 +198,9 @@ func (m *Manager) claim(key string) (claimed, own bool) {
 	return true, m.working[key] == nil
 }
 
-// settle ends the acquisition of a key. If the lease was granted, this process works
-// under it from now on.
-func (m *Manager) settle(l *Lease, granted bool) {
+// endAcquisition ends the acquisition of a key. If the lease was granted, this process
+// works under it from now on.
+func (m *Manager) endAcquisition(l *Lease, granted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.acquiring, l.key)
@@ -213,14 +213,14 @@ func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.N
 
 // held returns a *HeldError that names the holder of the lease.
 func (m *Manager) held(ctx context.Context, key string) error {
-	look, err := m.Jobs.AsyncQueries().LeaseLook(ctx, key)
+	row, err := m.Jobs.AsyncQueries().LeaseLook(ctx, key)
 	if errors.Is(err, pgx.ErrNoRows) { // The lease has no row yet: this process is acquiring it for the first time.
-		look, err = dbsqlc.LeaseLookRow{Holder: m.Holder, ExpiresAt: time.Now()}, nil
+		row, err = dbsqlc.LeaseLookRow{Holder: m.Holder, ExpiresAt: time.Now()}, nil
 	}
 	if err != nil {
 		return fmt.Errorf("read lease %s: %w", key, err)
 	}
-	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
+	return &HeldError{Key: key, Holder: row.Holder, ExpiresAt: row.ExpiresAt}
 }
 
 // margin returns the time before the end of a lease at which its holder stops: the
@@ -234,8 +234,8 @@ func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithDeadlineCause(ctx, l.deadline, ErrLost)
 }
 
-// Renew extends the lease by its ttl from now. Contexts made earlier keep their old end.
-// It returns ErrLost if the lease has ended or passed on.
+// Renew extends the lease by its ttl from now. Contexts that were made earlier keep their
+// deadline. It returns ErrLost if the lease has expired or another holder has it.
 func (l *Lease) Renew(ctx context.Context) error {
 	requested := time.Now()
 	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{
@@ -284,9 +284,9 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// RenewDuring renews the lease until prepare returns, because preparing over a slow
-// network may take longer than the lease. Work itself must not run in it: work that hangs
-// must lose its lease.
+// RenewDuring calls prepare, and renews the lease until prepare returns: preparing over a
+// slow network may take longer than the lease. The work itself must not run in prepare,
+// because work that hangs must lose its lease.
 func (l *Lease) RenewDuring(ctx context.Context, prepare func() error) error {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {

@@ -107,7 +107,7 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, 
 		begin := &pgx.Batch{}
 		begin.Queue(db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(),
 			e.LockTimeout.Milliseconds(), true)
-		begin.Queue("SELECT " + dml.Room)
+		begin.Queue("SELECT " + dml.EnlargeMemory)
 		begin.Queue("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('quote_all_identifiers', 'off', true)")
 		if silent {
 			begin.Queue("SELECT pg_catalog.set_config('session_replication_role', 'replica', true)")

@@ -56,7 +56,7 @@ func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, poi
 	keysAt, pointersAt := args.Add(keys.Values), args.Add(pointers)
 	found := func(alias string) string {
 		return fmt.Sprintf("%s.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT pg_catalog.unnest($%d::pg_catalog.tid[]))) AND %s",
-			alias, pointersAt, e.belong(alias, leaf, keys, keysAt, args))
+			alias, pointersAt, e.belongs(alias, leaf, keys, keysAt, args))
 	}
 	if skip {
 		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(),
@@ -147,10 +147,10 @@ func (e *Edge) rowsQuery(of *Key, leaf pgcatalog.Table, columns, lock, keys stri
 		limit) + lock
 }
 
-// belong returns the condition that a row of alias belongs to keys and meets the edge's
+// belongs returns the condition that a row of alias belongs to keys and meets the edge's
 // restrictions. IS TRUE keeps the planner from using an index for it. Another condition,
 // such as a row pointer, finds the row.
-func (e *Edge) belong(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
+func (e *Edge) belongs(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.Restrictions(alias, args),
 		e.Attached(leaf, args))
 }

@@ -52,15 +52,15 @@ type Kept struct {
 	Origins []int64
 }
 
-// Room enlarges the memory of the server process for arrays and texts, once per session.
-// The C library returns freed blocks to the kernel if they are larger than a limit, and
-// the kernel clears them for the next statement. That takes a third of the time of
-// keeping rows. The limit grows with the largest block that was ever freed, so Room
-// allocates and frees a large one. Measured in page faults per statement: 4 MB are enough
-// for 8,000 rows. With 16,000 rows there are 2,200 more page faults than with 8 MB, and
-// 16 MB saves no more. octet_length is used because counting the characters would take
-// longer than creating the text.
-const Room = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL THEN pg_catalog.set_config('sexton.room', pg_catalog.octet_length(
+// EnlargeMemory is an SQL expression that enlarges the memory of the server process for
+// arrays and texts, once per session. The C library returns freed blocks to the kernel if
+// they are larger than a limit, and the kernel clears them for the next statement. That
+// takes a third of the time of keeping rows. The limit grows with the largest block that
+// was ever freed, so the expression allocates and frees a large block. Measured in page
+// faults per statement: 4 MB are enough for 8,000 rows. With 16,000 rows there are 2,200
+// more page faults than with 8 MB, and 16 MB saves no more. octet_length is used because
+// counting the characters would take longer than creating the text.
+const EnlargeMemory = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL THEN pg_catalog.set_config('sexton.room', pg_catalog.octet_length(
 	pg_catalog.repeat(pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::pg_catalog.int4), 1000))::pg_catalog.text, false) END`
 
 // Begin returns the statement that must precede a statement which keeps rows. It sets the
@@ -69,7 +69,7 @@ const Room = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL 
 func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	return batch.Statement{
 		SQL: names.Render(`SELECT pg_catalog.set_config(
-	'sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true), ` + Room),
+	'sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true), ` + EnlargeMemory),
 		Args: []any{k.Relation},
 	}
 }

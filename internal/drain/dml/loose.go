@@ -7,8 +7,8 @@ import (
 )
 
 // Loose is a reference without a constraint. Rows of Child refer to the row of Parent
-// whose Targets have the values of their Columns. If there are no Targets, the primary
-// key is meant. Tables are given as schema and name.
+// whose Targets have the values of their Columns. If Targets is empty, they refer to the
+// primary key. Child and Parent are pairs of a schema and a table name.
 type Loose struct {
 	Child, Parent    [2]string
 	Columns, Targets []string

@@ -147,7 +147,7 @@ func (c *Catalog) compare(f *Ref, from *pgcatalog.Relation) bool {
 		found, err := c.Operators.Compare(key, from.Columns[f.Columns[i]])
 		if err != nil && found.Operator == "" {
 			if c.Report != nil {
-				c.Report("give the two columns one type",
+				c.Report("give the two columns the same type",
 					"%s.%s refers to %s: %v", f.Table.Label(), f.Columns[i], c.Relations[f.target].Label(), err)
 			}
 			return false
@@ -178,7 +178,7 @@ func Order(deleted map[*Table]bool, roots ...*Table) []*Table {
 		if _, seen := rank[t]; seen {
 			return
 		}
-		rank[t] = 0 // In a cycle of keys, the order must begin somewhere.
+		rank[t] = 0 // Mark the table before its children, so that visit ends in a cycle of keys.
 		for _, f := range t.Refs {
 			if f.Action != Forbid {
 				visit(f.Table)

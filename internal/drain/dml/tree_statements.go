@@ -114,8 +114,8 @@ func (e Extra) returning() string {
 }
 
 // wantSQL is a CTE of the row versions in the first two parameters. The subqueries hide
-// their number from the planner, which then always joins them with the leaf by a TID
-// scan.
+// the number of row versions from the planner, which then always joins them with the leaf
+// by a TID scan.
 const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version " +
 	"FROM unnest((SELECT $1::pg_catalog.tid[]), (SELECT $2::pg_catalog.xid[])) AS wanted (at, version))"
 
@@ -206,8 +206,8 @@ func ShownStatement(t *Table, leaf pgcatalog.Table) string {
 		t.Shown("child"), leaf.SQL())
 }
 
-// LockStatement returns the statement that locks the rows. It waits for other sessions
-// that have locked them. With skip it leaves these rows out.
+// LockStatement returns the statement that locks the rows. It waits for rows that other
+// sessions have locked or, if skip is set, leaves them out.
 func LockStatement(leaf pgcatalog.Table, skip bool) string {
 	lock := "FOR UPDATE OF target"
 	if skip {
@@ -223,8 +223,9 @@ func locked(alias string) string {
 	return fmt.Sprintf("\n\tAND %s.xmax OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id()::pg_catalog.xid", alias)
 }
 
-// HoldStatement returns the statement that locks a window's rows by a clause. It fails
-// with batch.Unmet unless all of them are as they were read.
+// HoldStatement returns the statement that locks a window's rows. lock is the locking
+// clause, such as FOR UPDATE. The statement fails with batch.Unmet unless all of the rows
+// are as they were read.
 func HoldStatement(leaf pgcatalog.Table, lock string) string {
 	return fmt.Sprintf(`%s,
 held AS MATERIALIZED (SELECT FROM %s %s OF held)
@@ -277,8 +278,8 @@ func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) strin
 	return o.deletion(t, leaf, ctes, condition, "")
 }
 
-// CascadeStatement returns the statement that deletes the rows. The actions of the keys
-// delete the $4 rows below them.
+// CascadeStatement returns the statement that deletes the rows and counts the $4 rows
+// below them, which the actions of the keys delete.
 func (o *Owner) CascadeStatement(t *Table, leaf pgcatalog.Table) string {
 	return o.deletion(t, leaf, []string{wantSQL}, "", " OPERATOR(pg_catalog.+) $4::bigint")
 }
