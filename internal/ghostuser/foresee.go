@@ -98,7 +98,7 @@ func (p *Plan) below(
 		for _, leaf := range users.Leaves {
 			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE %s", leaf.SQL(),
 				p.is("leaving", p.value(1)))
-			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, p.parameter(user))
+			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, p.key.Argument(user))
 			if err != nil {
 				return err
 			}

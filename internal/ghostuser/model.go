@@ -164,13 +164,5 @@ func (p *Plan) literal(id dml.ID) string {
 	return fmt.Sprintf("%s::%s", pgcatalog.Literal(id.Text), p.key.KeyTypes[0])
 }
 
-// parameter returns a user's key as the argument for value.
-func (p *Plan) parameter(id dml.ID) any {
-	if p.key.Integer {
-		return id.Number()
-	}
-	return id.Text
-}
-
 // label returns the name of a table for people.
 func (p *Plan) label(t *dml.Table) string { return t.In(p.users.Schema) }

@@ -98,7 +98,7 @@ func (s *step) equal(leaf Table, ghost string) string {
 
 // rows returns the condition for the rows (child) of a user.
 func (p *Plan) rows(s *step, userID dml.ID, args *dml.Args) string {
-	return s.Belongs("child", "OPERATOR(pg_catalog.=) "+p.value(args.Add(p.parameter(userID))), args)
+	return s.Belongs("child", "OPERATOR(pg_catalog.=) "+p.value(args.Add(p.key.Argument(userID))), args)
 }
 
 // live returns an array of booleans, which report for each step whether the user has
@@ -108,7 +108,7 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 	if len(steps) == 0 {
 		return "'{}'::boolean[]"
 	}
-	user := "OPERATOR(pg_catalog.=) " + p.value(args.Add(p.parameter(userID)))
+	user := "OPERATOR(pg_catalog.=) " + p.value(args.Add(p.key.Argument(userID)))
 	return "ARRAY[" + strings.Join(render.Each(steps, func(s *step) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s OFFSET 0)", s.FromItem(), s.Belongs("child", user, args))
 	}), ",\n") + "]"
@@ -130,7 +130,7 @@ func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (s
 		payload = append(payload, "'username_sha256', "+
 			"pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(deleted.username::pg_catalog.text, 'UTF8')), 'hex')")
 	}
-	jobAt, userAt, hardAt := args.Add(u.id), args.Add(p.parameter(u.userID)), args.Add(u.hardDelete)
+	jobAt, userAt, hardAt := args.Add(u.id), args.Add(p.key.Argument(u.userID)), args.Add(u.hardDelete)
 	return fmt.Sprintf(`WITH checked AS MATERIALIZED (SELECT %s AS live),
 job AS MATERIALIZED (
 	SELECT queued.id, queued.initiator_user_id, queued.hard_delete, queued.moved_rows, queued.deleted_rows, queued.nullified_rows

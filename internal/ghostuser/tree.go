@@ -88,7 +88,7 @@ func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tomb
 		err := tree.take(ctx, false, func() (*dml.Window, error) {
 			return tree.window(ctx, root, leaf, fmt.Sprintf(
 				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE %s",
-				leaf.SQL(), r.Plan.is("picked", r.Plan.value(1))), []any{r.Plan.parameter(tree.u.userID)})
+				leaf.SQL(), r.Plan.is("picked", r.Plan.value(1))), []any{r.Plan.key.Argument(tree.u.userID)})
 		}, func(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result, error) {
 			ended, err := tree.Clear(ctx, w, refs)
 			if ended == dml.Finished {

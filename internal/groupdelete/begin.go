@@ -33,13 +33,13 @@ type groupState struct {
 	Touched bool
 }
 
-// refusedFor is the time in seconds for which a group is deferred whose destruction
+// deferredFor is the time in seconds for which a group is deferred if its destruction
 // cannot begin.
-const refusedFor = 3600.0
+const deferredFor = 3600.0
 
-// begin begins the destruction unless it has begun before. It reports whether there is
-// anything to do. The transaction that begins the destruction repeats the checks under
-// the lock of the group, which a session that restores the group takes as well.
+// begin begins the destruction unless it has begun before. It reports whether the group
+// must be deleted. The transaction that begins the destruction repeats the checks under
+// the lock of the group. A session that restores the group takes the same lock.
 func (r *run) begin(ctx context.Context) (bool, error) {
 	plan := r.engine.Plan
 	names, groups := r.Session.Names, plan.marked(r.Session.Names)
@@ -57,7 +57,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		r.stats.Done, r.stats.Total, r.doneBefore, r.final = before.Done, before.Total, before.Done, before.Touched
 		return true, nil
 	}
-	if reason := before.keptBecause(); reason != "" {
+	if reason := before.keepReason(); reason != "" {
 		r.stats.Outcome, r.stats.Reason = Kept, reason
 		return false, nil
 	}
@@ -74,7 +74,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		r.stats.Outcome = Gone
 		return false, r.forget(ctx, r.engine.GroupID)
 	case !after.Begun:
-		r.stats.Outcome, r.stats.Reason = Kept, after.keptBecause()
+		r.stats.Outcome, r.stats.Reason = Kept, after.keepReason()
 		return false, nil
 	}
 	r.stats.Total = total
@@ -84,8 +84,9 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 
 // alter runs a transaction that deletes or changes rows. Until the first such transaction
 // commits, another session may cancel the deletion by deleting the record of the
-// destruction. Until then, alter inserts a statement at index that locks this record. It
-// must come after the lock of a group, which the canceling session locks first.
+// destruction. Until then, alter inserts a statement at index that locks this record. The
+// statement must come after the lock of a group, because the canceling session locks the
+// group first.
 func (r *run) alter(ctx context.Context, limits batch.Limits, index int, statements ...batch.Statement) error {
 	if r.final {
 		return r.send(ctx, limits, statements...)
@@ -99,9 +100,9 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, index int, stateme
 	return err
 }
 
-// refuse counts an attempt and records the error that came before the first step,
-// whether or not the destruction has begun. It returns the error if it is fatal.
-func (r *run) refuse(ctx context.Context, err error) error {
+// deferGroup counts an attempt, records an error that occurred before the first step, and
+// defers the group if its destruction has not begun. It returns the error if it is fatal.
+func (r *run) deferGroup(ctx context.Context, err error) error {
 	f := batch.Judge(err)
 	if f.Verdict == batch.Fatal {
 		return err
@@ -114,12 +115,12 @@ func (r *run) refuse(ctx context.Context, err error) error {
 		batch.Statement{SQL: statement(names, "blame"), Args: []any{r.group(), f.Text()}},
 		batch.Statement{
 			SQL:  statement(names, "refuse", "{type}", r.engine.Plan.key.KeyTypes[0]),
-			Args: []any{r.group(), f.Text(), refusedFor},
+			Args: []any{r.group(), f.Text(), deferredFor},
 		})
 }
 
-// readState runs the statements of first and then a query of the group's state. It
-// returns nil if there is no such group.
+// readState runs the statements of first, then query, which selects the state of the
+// group. It returns nil if the group does not exist.
 func (r *run) readState(ctx context.Context, query batch.Statement, first ...batch.Statement) (*groupState, error) {
 	var found []*groupState
 	query.Scan = batch.Collect(&found, pgx.RowToAddrOfStructByPos[groupState])
@@ -132,8 +133,8 @@ func (r *run) readState(ctx context.Context, query batch.Statement, first ...bat
 	return found[0], nil
 }
 
-// keptBecause returns why a destruction cannot begin, or "" if it can.
-func (s *groupState) keptBecause() string {
+// keepReason returns the reason for which a destruction cannot begin, or "" if it can.
+func (s *groupState) keepReason() string {
 	switch {
 	case !s.Marked:
 		return "the group is not marked for deletion: it was restored"
@@ -155,12 +156,12 @@ func (s *groupState) keptBecause() string {
 func (r *run) forget(ctx context.Context, g dml.ID) error {
 	p := r.engine.Plan
 	sql := statement(r.Session.Names, "forget", "{groups}", p.table(), "{id}", p.id("target"))
-	err := r.sendOwn(ctx, batch.Statement{SQL: sql, Args: []any{p.parameter(g), LeaseKey(g)}})
+	err := r.sendOwn(ctx, batch.Statement{SQL: sql, Args: []any{p.key.Argument(g), LeaseKey(g)}})
 	return problem.Doing(err, "delete the lease of group %s, which does not exist", g)
 }
 
-// finishStatement returns the statement that deletes a group to which none of refs has
-// rows.
+// finishStatement returns the statement that deletes a group if no rows refer to it by
+// refs.
 func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
 	terms := render.Each(refs, func(f *ref) string { return f.Exists("target") })
 	schedule := ""
@@ -177,9 +178,9 @@ func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
 //go:embed queries
 var queries embed.FS
 
-// statement returns a file of the folder queries, rendered for the configured schemas.
-// Then it replaces parts, which must not be rendered: they have names of the application,
-// which may use a schema called public.
+// statement returns a file of the folder queries, rendered for the configured schemas,
+// and replaces the parts afterwards. The parts must not be rendered, because they contain
+// names of the application, which may use a schema called public.
 func statement(names pgcatalog.Names, name string, parts ...string) string {
 	return strings.NewReplacer(parts...).Replace(names.Render(pgcatalog.Texts{Files: queries}.Statement(name)))
 }

@@ -19,63 +19,63 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// links form chains through their own table; marks hang below them.
+// links creates a table whose rows form chains, and a table of marks below it.
 const links = `
 CREATE TABLE links (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE, before bigint REFERENCES links ON DELETE CASCADE);
 CREATE INDEX ON links (project_id); CREATE INDEX ON links (before);
 CREATE TABLE marks (id bigint PRIMARY KEY, link_id bigint NOT NULL REFERENCES links ON DELETE CASCADE);
 CREATE INDEX ON marks (link_id);`
 
-// chainOf is one of so many links below project 11, with a mark on each hundredth.
-func chainOf(n int) string {
+// insertChain returns SQL that inserts a chain of n links below project 11, with a mark
+// on each hundredth link.
+func insertChain(n int) string {
 	return fmt.Sprintf(`INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, nullif(n - 1, 0) FROM generate_series(1, %d) AS n;
 		INSERT INTO marks SELECT id, id FROM links WHERE id %% 100 = 0;`, n)
 }
 
-// unhurried is for tests that count statements: their sizes do not depend on how long
-// they take.
-func unhurried(engine *groupdelete.Engine) *groupdelete.Engine {
+// withLongLimits returns the engine with a long target and runtime, so that the number of
+// statements does not depend on their duration.
+func withLongLimits(engine *groupdelete.Engine) *groupdelete.Engine {
 	engine.Sizes.Target = time.Minute
 	engine.Runtime = 5 * time.Minute
 	return engine
 }
 
-// The rows of a long chain are deleted level by level from its end, and none by a key's
-// action.
+// The rows of a long chain are deleted from its end, level by level, and not by cascades.
 func TestLongChain(t *testing.T) {
 	t.Parallel()
 	length := 300
 	if pgtest.Long {
 		length = 1000
 	}
-	b := setup(t, links, chainOf(length))
-	b.noteDeletionsOf("links", "marks")
-	b.run(t, unhurried(b.engine(t, 1)), groupdelete.Destroyed)
+	b := setup(t, links, insertChain(length))
+	b.recordDeletionsOf("links", "marks")
+	b.run(t, withLongLimits(b.engine(t, 1)), groupdelete.Destroyed)
 	require.Equal(t, [][]string{{"links", "f", fmt.Sprint(length)}, {"marks", "f", fmt.Sprint(length / 100)}},
 		b.Rows("SELECT at_table, cascade, sum(n) FROM deletions GROUP BY 1, 2 ORDER BY 1"))
 }
 
-// A chain with a row that cannot go loses what is below it, once; what is above it is not
-// tried again and again.
-func TestChainWithAPoisonedRow(t *testing.T) {
+// If a row of a chain cannot be deleted, the rows below it are deleted and the rows above
+// it are kept.
+func TestChainWithAFailingRow(t *testing.T) {
 	t.Parallel()
-	b := setup(t, links, chainOf(300))
-	b.poison("links", "OLD.id = 250")
-	stats := b.run(t, unhurried(b.engine(t, 1)), groupdelete.Stuck)
+	b := setup(t, links, insertChain(300))
+	b.failDeletions("links", "OLD.id = 250")
+	stats := b.run(t, withLongLimits(b.engine(t, 1)), groupdelete.Stuck)
 	require.Equal(t, "links: SQLSTATE ZZ001: kept", stats.Reason)
 	require.Equal(t, [][]string{{"250"}}, b.Rows("SELECT count(*) FROM links"))
 	b.Exec("DROP TRIGGER refuse ON links")
-	b.run(t, unhurried(b.engine(t, 1)), groupdelete.Destroyed)
+	b.run(t, withLongLimits(b.engine(t, 1)), groupdelete.Destroyed)
 	require.Empty(t, b.Rows("SELECT FROM links"))
 }
 
-// What comes in below a row of a chain stops the rows above it, and nothing is left to
-// the key's action.
-func TestRowsThatComeInBelowAChain(t *testing.T) {
+// Rows that other sessions insert below rows of a chain are deleted before these, and not
+// by cascades.
+func TestRowsAddedBelowAChain(t *testing.T) {
 	t.Parallel()
-	b := setup(t, links, chainOf(300))
-	b.noteDeletionsOf("links", "marks")
-	engine := unhurried(b.engine(t, 1))
+	b := setup(t, links, insertChain(300))
+	b.recordDeletionsOf("links", "marks")
+	engine := withLongLimits(b.engine(t, 1))
 	late := 0
 	engine.Progress = func(context.Context, *groupdelete.Stats) {
 		if late++; late < 20 {
@@ -87,73 +87,71 @@ func TestRowsThatComeInBelowAChain(t *testing.T) {
 	require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
 }
 
-// Rows of a chain that others have locked are waited for, with those above them, and
-// others of the chain are not.
-func TestChainOfWhichARowIsLocked(t *testing.T) {
+// The run deletes the rows below a locked row of a chain, then waits for the lock and
+// deletes the rows above.
+func TestChainWithALockedRow(t *testing.T) {
 	t.Parallel()
-	b := setup(t, links, chainOf(200))
+	b := setup(t, links, insertChain(200))
 	holder := b.Begin(t, "SELECT FROM links WHERE id = 80 FOR UPDATE")
 	wait := runWhile(t, b.engine(t, 1))
-	pgtest.Await(t, b.Pool(), "all that is below the locked row to be gone", "SELECT count(*) = 80 FROM links")
+	pgtest.Await(t, b.Pool(), "the rows below the locked row to be deleted", "SELECT count(*) = 80 FROM links")
 	b.AwaitLock(t)
 	require.NoError(t, holder.Commit(t.Context()))
 	wait(groupdelete.Destroyed)
-	b.requireAsNative(t, links, chainOf(200))
+	b.requireAsNative(t, links, insertChain(200))
 }
 
-// A circle of rows of one table is deleted by one statement.
-func TestRingInOneTable(t *testing.T) {
+func TestCycleInOneTable(t *testing.T) {
 	t.Parallel()
-	const ring = "INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, n FROM generate_series(1, 60) AS n; UPDATE links SET before = id % 60 + 1;"
-	b := setup(t, links, ring)
-	stats := b.run(t, unhurried(b.engine(t, 1)), groupdelete.Destroyed)
+	const cycle = "INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, n FROM generate_series(1, 60) AS n; UPDATE links SET before = id % 60 + 1;"
+	b := setup(t, links, cycle)
+	stats := b.run(t, withLongLimits(b.engine(t, 1)), groupdelete.Destroyed)
 	require.Empty(t, b.Rows("SELECT FROM links"))
 	require.EqualValues(t, 60, stats.Deleted["links"])
 }
 
-// The error of a trigger on a row of a circle is told as it is, also if it divides by
-// zero.
-func TestPoisonedRing(t *testing.T) {
+// An error of a trigger on a row of a cycle is the reason of the run, even if the error
+// is a division by zero.
+func TestCycleWithAFailingTrigger(t *testing.T) {
 	t.Parallel()
-	const ring = "INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, n FROM generate_series(1, 9) AS n; UPDATE links SET before = id % 9 + 1;"
-	b := setup(t, links, ring+dbtest.OnRow("DELETE", "links", "old.id = 5", "PERFORM 1 / 0;"))
-	stats := b.run(t, unhurried(b.engine(t, 1)), groupdelete.Stuck)
+	const cycle = "INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, n FROM generate_series(1, 9) AS n; UPDATE links SET before = id % 9 + 1;"
+	b := setup(t, links, cycle+dbtest.OnRow("DELETE", "links", "old.id = 5", "PERFORM 1 / 0;"))
+	stats := b.run(t, withLongLimits(b.engine(t, 1)), groupdelete.Stuck)
 	require.Regexp(t, "SQLSTATE 22012: division by zero", stats.Reason)
 	require.Len(t, b.Rows("SELECT FROM links"), 9)
 }
 
-// Each pair stands in the way of itself, which is no row that comes back, however many
-// pairs there are.
-func TestManyRingsWithRowsBelow(t *testing.T) {
+// Many cycles of two rows are deleted. They are not mistaken for rows that reappear.
+func TestManyCyclesWithRowsBelow(t *testing.T) {
 	t.Parallel()
-	rings := shapes["ring of rows"]
-	b := setup(t, rings.tables, `
+	cycles := shapes["cycle of rows"]
+	b := setup(t, cycles.tables, `
 		INSERT INTO a SELECT n, 11 FROM generate_series(1, 60) AS n;
 		INSERT INTO b SELECT n, n FROM generate_series(1, 60) AS n; UPDATE a SET b = id;
 		INSERT INTO below SELECT n, n FROM generate_series(1, 60) AS n;`)
-	engine := unhurried(b.engine(t, 1))
-	engine.Sizes.Target = time.Microsecond // Each look is at one row.
+	engine := withLongLimits(b.engine(t, 1))
+	engine.Sizes.Target = time.Microsecond // With this target each statement reads one row.
 	stats := b.run(t, engine, groupdelete.Destroyed)
 	require.Empty(t, stats.Errors)
 	require.Empty(t, b.Rows("SELECT FROM a"))
 }
 
-func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
+func TestDutyIsReportedAfterBatches(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
-	told := pace.Duty{Percent: 99, Why: "others"}
-	engine.Throttle.Share = func(context.Context, bool) (float64, pace.Duty) { return 0.99, told }
+	duty := pace.Duty{Percent: 99, Why: "others"}
+	engine.Throttle.Share = func(context.Context, bool) (float64, pace.Duty) { return 0.99, duty }
 	seen := map[pace.Duty]bool{}
 	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) { seen[stats.Duty] = true }
 	stats := b.run(t, engine, groupdelete.Destroyed)
-	require.True(t, seen[told], "%v", seen)
-	require.Zero(t, stats.Duty, "a run that has ended works at none")
+	require.True(t, seen[duty], "%v", seen)
+	require.Zero(t, stats.Duty, "a run that has ended has no duty")
 }
 
-// A run that has used all of its time and moved nothing counts an attempt and says how
-// far it came.
-func TestRunThatGetsNowhere(t *testing.T) {
+// A run that has used its runtime without deleting a row counts an attempt and reports
+// the step.
+func TestFutileRunCountsAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	b.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1)")
@@ -181,25 +179,27 @@ func (b bundle) foresee(t *testing.T, group int64) *dml.Foresight {
 	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, nil, dml.IntegerID(group)))(t)
 }
 
-func TestForeseesWhatADestructionDoes(t *testing.T) {
+func TestForeseeMatchesTheDestruction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues+notices, someIssues+"INSERT INTO notices VALUES (1, 1), (2, 3), (3, 9)")
-	before := content(b.Database)
+	before := readRows(b.Database)
 	seen := b.foresee(t, 1)
-	require.Equal(t, before, content(b.Database))
+	require.Equal(t, before, readRows(b.Database))
 	require.Empty(t, seen.Forbidden)
 	require.False(t, seen.Capped)
 	stats := b.destroy(t, groupdelete.Destroyed)
-	stats.Deleted["group_deletion_schedules"] = 1 // It goes with the group, and is not counted as a row of its own.
+	// The last transaction deletes the schedule with the group and does not count it.
+	stats.Deleted["group_deletion_schedules"] = 1
 	require.Equal(t, stats.Deleted, seen.Deleted)
 	require.Equal(t, map[string]int64{"notices.group_id": 2}, seen.Nullified)
 	require.Equal(t, stats.Nullified, seen.Nullified)
 	require.Equal(t, stats.Done+1, seen.Rows)
-	require.Nil(t, b.foresee(t, 1), "there is no such group")
+	require.Nil(t, b.foresee(t, 1), "group does not exist")
 }
 
-// What loose foreign keys take later counts apart, at any depth, and forbids nothing.
-func TestForeseesLooseChildren(t *testing.T) {
+// Foresee counts rows that loose foreign keys delete separately, at any depth. They do
+// not forbid the destruction.
+func TestForeseeLooseChildren(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues+`
 		CREATE TABLE builds (id bigint PRIMARY KEY, project_id bigint, kind text);
@@ -234,11 +234,11 @@ func TestForeseesLooseChildren(t *testing.T) {
 	require.Equal(t, map[string]int64{"builds": 4, "traces": 4, "stages": 3, "runners.group_id": 2}, seen.Loose)
 	natively := b.foresee(t, 1)
 	natively.Loose = seen.Loose
-	require.Equal(t, natively, seen, "all else is as without")
+	require.Equal(t, natively, seen, "the other counts are equal")
 	require.Empty(t, seen.Forbidden)
 }
 
-func TestForeseesWhichKeysCanForbidADestruction(t *testing.T) {
+func TestForeseeReportsBlockingKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t,
 		issues+"CREATE TABLE audits (id bigint PRIMARY KEY, project_id bigint REFERENCES projects); CREATE INDEX ON audits (project_id);",
@@ -248,8 +248,8 @@ func TestForeseesWhichKeysCanForbidADestruction(t *testing.T) {
 		b.foresee(t, 1).Blocking)
 }
 
-// What is more than a command should read is estimated.
-func TestForeseesThatThereIsMuch(t *testing.T) {
+// Foresee estimates the rows if there are too many to count.
+func TestForeseeIsCapped(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues+"INSERT INTO notes SELECT n, 111 FROM generate_series(1000001, 1120000) AS n")
 	seen := b.foresee(t, 1)
@@ -257,9 +257,8 @@ func TestForeseesThatThereIsMuch(t *testing.T) {
 	require.Greater(t, seen.Rows, int64(20_000))
 }
 
-// Before a destruction begins, the ids of its groups are not sent with each query:
-// 100,000 of them are a megabyte.
-func TestTheEstimateSendsNoIDsOfGroups(t *testing.T) {
+// The estimate sends no ids of groups as arguments: 100,000 ids are a megabyte.
+func TestEstimateSendsNoGroupIDs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues+`
 		INSERT INTO groups (id, parent_id, name, path) SELECT n, 2, n, n FROM generate_series(1001, 1300) AS n;
@@ -277,21 +276,21 @@ func TestTheEstimateSendsNoIDsOfGroups(t *testing.T) {
 		}
 		return read(ctx, statements...)
 	}, dml.IntegerID(1)))(t)
-	// The rows below a project are a guess.
+	// The rows below projects are estimated from a few projects.
 	require.GreaterOrEqual(t, total, int64(304+308))
-	require.Zero(t, pgtest.Must(plan.Estimate(t.Context(), read, dml.IntegerID(77)))(t), "there is no such group")
+	require.Zero(t, pgtest.Must(plan.Estimate(t.Context(), read, dml.IntegerID(77)))(t), "group does not exist")
 }
 
-// seeds are how many random schemas are tried.
-func seeds() uint64 {
+// seedCount returns the number of random schemas.
+func seedCount() uint64 {
 	if pgtest.Long {
 		return 6
 	}
 	return 3
 }
 
-// randomShape makes tables that refer to groups, to projects, to each other and to
-// themselves by keys of all sorts, and rows.
+// randomShape returns random tables that refer to groups, projects, each other and
+// themselves by foreign keys with all actions, and rows.
 func randomShape(random *rand.Rand) shape {
 	n := 2 + random.IntN(6)
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
@@ -317,23 +316,23 @@ func randomShape(random *rand.Rand) shape {
 		for c := range 1 + random.IntN(3) {
 			column := fmt.Sprintf("c%d", c)
 			var target string
-			of, whole := "id", false
-			switch at := random.IntN(n + 2); {
-			case at == n && c == 0:
+			of, composite := "id", false
+			switch table := random.IntN(n + 2); {
+			case table == n && c == 0:
 				target = "groups"
-			case at >= n || c == 0 && random.IntN(2) == 0:
+			case table >= n || c == 0 && random.IntN(2) == 0:
 				target = "projects"
 			default:
-				target = fmt.Sprintf("t%d", at)
-				if !partitioned[at] && random.IntN(4) == 0 {
+				target = fmt.Sprintf("t%d", table)
+				if !partitioned[table] && random.IntN(4) == 0 {
 					of = "code"
 				}
-				whole = partitioned[at] && random.IntN(2) == 0
+				composite = partitioned[table] && random.IntN(2) == 0
 			}
 			action := pick("CASCADE", "CASCADE", "CASCADE", "CASCADE", "CASCADE", "CASCADE", "SET NULL", "SET NULL",
 				"SET DEFAULT", pick("NO ACTION", "RESTRICT", "SET NULL"))
 			fmt.Fprintf(&keys, "ALTER TABLE t%d ADD COLUMN %s bigint;\n", i, column)
-			if whole {
+			if composite {
 				fmt.Fprintf(&keys,
 					"ALTER TABLE t%d ADD COLUMN %s_code bigint, ADD FOREIGN KEY (%s, %s_code) REFERENCES %s (id, code) ON DELETE %s;\n",
 					i, column, column, column, target, action)
@@ -344,12 +343,12 @@ func randomShape(random *rand.Rand) shape {
 			if random.IntN(5) > 0 {
 				fmt.Fprintf(&keys, "CREATE INDEX ON t%d (%s);\n", i, column)
 			}
-			// Each row refers to some other one, or to none; the numbers do not depend on
+			// Each row refers to another row or to none. The choice does not depend on
 			// the order in which rows are read.
 			value := fmt.Sprintf("(SELECT array_agg(%s ORDER BY id) FROM %s)", of, target)
 			fmt.Fprintf(&rows, `UPDATE t%[1]d SET %[2]s = (%[3]s)[1 + (id * %[4]d + %[5]d) %% %[6]d] WHERE id %% %[7]d <> 0;
 `, i, column, value, 1+random.IntN(50), random.IntN(50), 4+random.IntN(60), 2+random.IntN(4))
-			if whole {
+			if composite {
 				fmt.Fprintf(&rows, "UPDATE t%d SET %[2]s_code = %[2]s + 1000;\n", i, column)
 			}
 		}
@@ -357,40 +356,40 @@ func randomShape(random *rand.Rand) shape {
 	return shape{tables.String() + keys.String(), rows.String()}
 }
 
-// Random schemas: what is left must be what Postgres's own keys leave, and what they
-// refuse must be refused.
+// In random schemas the engine keeps the same rows as a native DELETE, and fails if that
+// fails.
 func TestRandomSchemas(t *testing.T) {
 	t.Parallel()
-	for seed := range seeds() {
+	for seed := range seedCount() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			s := randomShape(rand.New(rand.NewPCG(seed, 0)))
 			b := setup(t, s.tables, s.rows)
-			want, refused := native(t, s.tables, s.rows)
+			want, refused := deleteNatively(t, s.tables, s.rows)
 			engine := b.engine(t, 1)
 			engine.Sizes.Rows = 3
 			stats := pgtest.Must(engine.Run(t.Context()))(t)
 			if refused != nil {
-				require.Equal(t, groupdelete.Stuck, stats.Outcome, "Postgres says: %v\n%s%s", refused, s.tables, s.rows)
+				require.Equal(t, groupdelete.Stuck, stats.Outcome, "Postgres returns: %v\n%s%s", refused, s.tables, s.rows)
 				require.NotEmpty(t, stats.Reason)
 				return
 			}
 			require.Equal(t, groupdelete.Destroyed, stats.Outcome, "%s\n%s%s", stats.Reason, s.tables, s.rows)
-			require.Equal(t, want, content(b.Database), "%s%s", s.tables, s.rows)
+			require.Equal(t, want, readRows(b.Database), "%s%s", s.tables, s.rows)
 		})
 	}
 }
 
-// A writer adds a member while the worker waits for its lock on the circle. No foreign
-// key reaches the member.
-func TestMembersThatComeLateInACircleAreDeleted(t *testing.T) {
+// A member that another session adds, while the worker waits for its lock on a row of the
+// cycle, is deleted. No foreign key refers from members to the row.
+func TestLateMembersInACycleAreDeleted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ lock, source, waits string }{
-		"ring through a project": {
+		"cycle through a project": {
 			"SELECT FROM projects WHERE id = 11 FOR KEY SHARE", "'Project', 11",
 			"%OF held)%require%",
 		},
-		"ring through the group": {
+		"cycle through the group": {
 			"SELECT FROM groups WHERE id = 1 FOR KEY SHARE", "'Namespace', 1",
 			"SELECT FROM % AS target %FOR UPDATE",
 		},
@@ -403,41 +402,42 @@ func TestMembersThatComeLateInACircleAreDeleted(t *testing.T) {
 				row.source+", 30)")
 
 			engine := b.engine(t, 1)
-			// Another statement waits in vain before the one on the circle.
+			// An earlier statement waits for the same lock until this timeout.
 			engine.Session.Limits.LockTimeout = 500 * time.Millisecond
 			wait := runWhile(t, engine)
-			pgtest.Await(t, b.Pool(), "the deletion of the circle waits for the writer", `SELECT EXISTS (
+			pgtest.Await(t, b.Pool(), "the deletion of the cycle to wait for the writer", `SELECT EXISTS (
 				SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE $1)`, row.waits)
 			require.NoError(t, tx.Commit(t.Context()))
 			wait(groupdelete.Destroyed)
-			end(t, engine)
+			release(t, engine)
 			require.Empty(t, b.Rows("SELECT source_type, source_id FROM members WHERE (source_type, source_id) IN (("+
 				row.source+"))"))
 		})
 	}
 }
 
-// Writers change a row of the circle while the worker waits for its lock on the row, also
-// when nothing else is left to delete. The run reads the circle again.
-func TestRowOfACircleChangesBeforeItsDeletion(t *testing.T) {
+// If other sessions change a row of a cycle while the worker waits for its lock, the run
+// reads the cycle again and deletes it, even if nothing else is left to delete.
+func TestRowOfACycleChangesBeforeItsDeletion(t *testing.T) {
 	t.Parallel()
-	ring := shapes["ring through a project"]
-	b := setup(t, ring.tables, ring.rows)
+	cycle := shapes["cycle through a project"]
+	b := setup(t, cycle.tables, cycle.rows)
 	const change = "UPDATE projects SET path = path || '!' WHERE id = 11"
-	waits := func(sessions int) {
-		pgtest.Await(t, b.Pool(), "the deletion of the circle waits for a writer", `SELECT count(*) = $1 AND coalesce(bool_or(query LIKE '%OF held)%require%'), false)
+	awaitLock := func(sessions int) {
+		pgtest.Await(t, b.Pool(), "the deletion of the cycle to wait for a writer", `SELECT count(*) = $1 AND coalesce(bool_or(query LIKE '%OF held)%require%'), false)
 			FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, sessions)
 	}
 	first, second := b.Begin(t, change), pgtest.Begin(t, b.Pool())
 	engine := b.engine(t, 1)
-	engine.Session.Limits.LockTimeout = 500 * time.Millisecond // Another statement waits in vain before the one on the circle.
+	// An earlier statement waits for the same lock until this timeout.
+	engine.Session.Limits.LockTimeout = 500 * time.Millisecond
 	wait := runWhile(t, engine)
-	waits(1)
+	awaitLock(1)
 	changed := dbtest.InBackground(func() (pgconn.CommandTag, error) { return second.Exec(t.Context(), change) })
-	waits(2)
+	awaitLock(2)
 	require.NoError(t, first.Commit(t.Context()))
 	pgtest.Must(changed())(t)
-	waits(1)
+	awaitLock(1)
 	require.NoError(t, second.Commit(t.Context()))
 	wait(groupdelete.Destroyed)
 }

@@ -121,17 +121,17 @@ type run struct {
 	leases []*lease.Lease
 	// lineage has the groups from the run's group down to the current one.
 	lineage []dml.ID
-	// moveChecks counts the calls of escaped.
+	// moveChecks counts the calls of movedAway.
 	moveChecks int
-	// refilled counts for each group how often it had new rows after it had been cleared.
-	// A group with more than mostRefills is left.
+	// refilled counts for each group how often it had new rows after it was cleared. A
+	// group with more than mostRefills is blocked.
 	refilled map[dml.ID]int
 	// heldSubgroup is the error for a sub-group that another run is destroying.
 	heldSubgroup *lease.HeldError
-	// lockWait is the wait for locks of other sessions. It grows with each wait in a row.
+	// lockWait is the wait for locks of other sessions. It grows with consecutive waits.
 	lockWait pace.LockBackoff
-	// renewed is the time of the last renewal of the leases. recorded is the time when
-	// the number of deleted rows was last recorded.
+	// renewed is the time of the last renewal of the leases. recorded is the time at
+	// which the number of deleted rows was last recorded.
 	renewed, recorded time.Time
 	// waited reports that the run was paused, or had to wait for locks or for another run
 	// on a sub-group.
@@ -154,14 +154,14 @@ func (r *run) ended() bool {
 // futile reports whether the run has used all of its time without changing a row.
 func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r.waited }
 
-// paused reports whether the current rows must be left, because the run ends or because
+// paused reports whether the run must leave the current rows, because it ends or because
 // they were moved. It waits while the engine is paused.
 func (r *run) paused(ctx context.Context) bool {
 	r.Pace.Await(ctx)
 	if time.Since(r.recorded) >= recordEvery {
 		_ = r.record(ctx) // If the error persists, the next batch returns it.
 	}
-	return r.ended() || r.escaped(ctx)
+	return r.ended() || r.movedAway(ctx)
 }
 
 // setDuty records the share of its time that the run works.
@@ -190,7 +190,7 @@ const subgroupPause = time.Second
 func (r *run) work(ctx context.Context) error {
 	ready, err := r.begin(ctx)
 	if err != nil {
-		return r.refuse(ctx, err)
+		return r.deferGroup(ctx, err)
 	}
 	if !ready {
 		return nil
@@ -245,8 +245,8 @@ func (r *run) work(ctx context.Context) error {
 	}
 }
 
-// waitForLock waits until the next try is due. This is not an attempt. If the run ends
-// before that, the next run continues.
+// waitForLock waits until the next try is due. The wait does not count as an attempt. If
+// the run ends before that, the next run continues.
 func (r *run) waitForLock(ctx context.Context) error {
 	r.waited = true
 	r.lockWait.Fail(r.Obstacle.Text())
@@ -286,7 +286,7 @@ func (r *run) renew(ctx context.Context) error {
 	if time.Since(r.renewed) < renewEvery {
 		return nil
 	}
-	r.renewed = time.Now() // An error ends the run.
+	r.renewed = time.Now() // The time is set first, because an error ends the run.
 	for _, held := range r.leases {
 		if err := held.Renew(ctx); err != nil {
 			return err

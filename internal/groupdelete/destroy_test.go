@@ -54,14 +54,14 @@ func TestGroupIsDestroyed(t *testing.T) {
 		b.Rows("SELECT payload FROM sexton.events WHERE payload ->> 'project_id' = '31'"))
 	b.destroy(t, groupdelete.Gone)
 	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"),
-		"of a group that is gone")
+		"the group does not exist")
 }
 
-// arrays are the statements that a connection has sent, each with the lengths of the
-// arrays that it had as arguments.
-type arrays map[string][]int
+// arrayLengths records the statements of a connection, each with the length of the
+// longest array among its arguments.
+type arrayLengths map[string][]int
 
-func (a arrays) note(sql string, args []any) {
+func (a arrayLengths) record(sql string, args []any) {
 	longest := 0
 	for _, arg := range args {
 		if value := reflect.ValueOf(arg); value.Kind() == reflect.Slice {
@@ -71,24 +71,25 @@ func (a arrays) note(sql string, args []any) {
 	a[sql] = append(a[sql], longest)
 }
 
-func (a arrays) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
-	a.note(query.SQL, query.Args)
+func (a arrayLengths) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	a.record(query.SQL, query.Args)
 	return ctx
 }
 
-func (arrays) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (arrayLengths) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func (arrays) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (arrayLengths) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return ctx
 }
 
-func (a arrays) TraceBatchQuery(_ context.Context, _ *pgx.Conn, query pgx.TraceBatchQueryData) {
-	a.note(query.SQL, query.Args)
+func (a arrayLengths) TraceBatchQuery(_ context.Context, _ *pgx.Conn, query pgx.TraceBatchQueryData) {
+	a.record(query.SQL, query.Args)
 }
 
-func (arrays) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+func (arrayLengths) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// Arguments that grew with the sub-groups that were tried had 2 GB for 20,000 of them.
+// The lengths of array arguments do not depend on the number of sub-groups. If they did,
+// 20,000 sub-groups would need 2 GB of arguments.
 func TestArgumentsDoNotGrowWithSubgroups(t *testing.T) {
 	t.Parallel()
 	const subgroups = 30
@@ -97,36 +98,37 @@ func TestArgumentsDoNotGrowWithSubgroups(t *testing.T) {
 	engine := b.engine(t, 1)
 	require.NoError(t, engine.Session.Conn.Close(t.Context()))
 	settings := pgtest.Must(pgx.ParseConfig(b.URL))(t)
-	sent := arrays{}
+	sent := arrayLengths{}
 	settings.Tracer = sent
 	engine.Session.Conn = pgtest.ConnectAs(t, settings)
 	b.run(t, engine, groupdelete.Destroyed)
 	require.Equal(t, [][]string{{"9"}}, b.Rows("SELECT id FROM groups"))
-	frequent := 0
+	repeated := 0
 	for sql, lengths := range sent {
 		if len(lengths) < subgroups {
 			continue
 		}
-		frequent++
+		repeated++
 		require.Less(t, slices.Max(lengths), 10, "%s had arrays of %v", sql, lengths)
 	}
-	require.Greater(t, frequent, 3, "statements are sent for each sub-group")
+	require.Greater(t, repeated, 3, "statements are sent for each sub-group")
 }
 
-// A sub-group that another session deletes while the run holds its lease leaves nothing
-// behind either.
-func TestSubgroupThatGoesMeanwhileLeavesNoLease(t *testing.T) {
+// If another session deletes a sub-group while the run holds its lease, the run deletes
+// the lease and the fence.
+func TestDeletedSubgroupLeavesNoLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", "")
 	engine := b.engine(t, 1)
-	deleted := once(engine, at("projects of group 4"),
+	deleted := doOnce(engine, isAtStep("projects of group 4"),
 		func() { b.Exec("DELETE FROM projects WHERE group_id = 4; DELETE FROM groups WHERE id = 4") })
 	b.run(t, engine, groupdelete.Destroyed)
 	require.True(t, deleted())
 	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"))
 }
 
-// Whether a group may go is asked again in the transaction that begins it.
+// A group is kept if it may not be deleted. The transaction that begins the destruction
+// checks this.
 func TestGroupIsKept(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -138,14 +140,15 @@ func TestGroupIsKept(t *testing.T) {
 	}, func(t *testing.T, want string, change string) {
 		b := setup(t, issues, someIssues)
 		b.Exec(change)
-		before := content(b.Database)
+		before := readRows(b.Database)
 		require.Equal(t, want, b.destroy(t, groupdelete.Kept).Reason)
-		require.Equal(t, before, content(b.Database))
+		require.Equal(t, before, readRows(b.Database))
 		require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions"))
 	})
 }
 
-// A restore that waits for its commit wins over a destruction that has looked already.
+// If a restore commits while the run waits for its lock on the group, after the first
+// check, the group is kept.
 func TestRestoreWinsTheRace(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -157,9 +160,9 @@ func TestRestoreWinsTheRace(t *testing.T) {
 	require.Len(t, b.Rows("SELECT FROM notes"), 40)
 }
 
-// Until the first row has gone there is a way back, and the run that is about to remove
-// it finds out.
-func TestCancelStopsADestructionThatHasRemovedNothing(t *testing.T) {
+// A deletion can be cancelled until the first row is deleted. The run that is about to
+// delete this row fails its transaction and keeps the group.
+func TestCancelBeforeTheFirstRow(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"projects of group 1":               "",
@@ -168,38 +171,39 @@ func TestCancelStopsADestructionThatHasRemovedNothing(t *testing.T) {
 	}, func(t *testing.T, step string, prepare string) {
 		b := setup(t, issues, someIssues)
 		b.Exec("DELETE FROM notes; DELETE FROM issues; " + prepare)
-		before := content(b.Database)
+		before := readRows(b.Database)
 		engine := b.engine(t, 1)
-		cancelled := once(engine, at(step), func() { b.Exec("SELECT sexton.cancel_group_deletion(1, 1)") })
+		cancelled := doOnce(engine, isAtStep(step), func() { b.Exec("SELECT sexton.cancel_group_deletion(1, 1)") })
 		stats := b.run(t, engine, groupdelete.Kept)
 		require.True(t, cancelled())
 		require.Equal(t, "the deletion was cancelled before the first row was deleted", stats.Reason)
 		require.Empty(t, stats.Errors)
-		require.Equal(t, before, content(b.Database))
+		require.Equal(t, before, readRows(b.Database))
 		require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions UNION ALL SELECT FROM group_deletion_schedules"))
 		require.Equal(t, [][]string{{"group_restored", "1"}}, b.events())
 	})
 }
 
-// A reference that was set NULL does not come back either.
-func TestCancelIsRefusedOnceARowHasChanged(t *testing.T) {
+// A deletion cannot be cancelled after a reference was set to NULL.
+func TestCancelIsRefusedAfterAChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t,
 		"CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);",
 		"INSERT INTO notices VALUES (1, 1); DELETE FROM projects; DELETE FROM groups WHERE id = 3; DELETE FROM groups WHERE id IN (2, 4);"+
 			"DELETE FROM members; DELETE FROM group_group_links")
 	engine := b.engine(t, 1)
-	asked := once(engine, func(stats *groupdelete.Stats) bool { return len(stats.Nullified) > 0 && stats.Done == 0 },
+	called := doOnce(engine, func(stats *groupdelete.Stats) bool { return len(stats.Nullified) > 0 && stats.Done == 0 },
 		func() {
 			_, err := b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)")
 			require.ErrorContains(t, err, "has begun")
 		})
 	b.run(t, engine, groupdelete.Destroyed)
-	require.True(t, asked())
+	require.True(t, called())
 }
 
-// A deletion is cancelled while it begins. Either all of the group is left or nothing.
-func TestCancelRacesWithADestruction(t *testing.T) {
+// If a deletion is cancelled while its destruction begins, either all rows remain or the
+// group is deleted.
+func TestCancelWhileTheDestructionBegins(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", "DELETE FROM projects WHERE id <> 11")
 	projects := b.Rows("SELECT id FROM projects ORDER BY id")
@@ -218,7 +222,7 @@ func TestCancelRacesWithADestruction(t *testing.T) {
 		}
 		stats := pgtest.Must(engine.Run(t.Context()))(t)
 		running.Wait()
-		end(t, engine)
+		release(t, engine)
 		if stats.Outcome == groupdelete.Destroyed {
 			require.ErrorContains(t, cancelErr, "group 1")
 			require.Equal(t, [][]string{{"9"}}, b.Rows("SELECT id FROM groups"))
@@ -231,8 +235,9 @@ func TestCancelRacesWithADestruction(t *testing.T) {
 	}
 }
 
-// Once a row has gone there is no way back, whatever becomes of the mark.
-func TestCancelIsRefusedOnceARowHasGone(t *testing.T) {
+// A deletion cannot be cancelled after the first row was deleted, even if the mark and
+// the schedule are removed.
+func TestCancelIsRefusedAfterADeletion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
@@ -244,7 +249,7 @@ func TestCancelIsRefusedOnceARowHasGone(t *testing.T) {
 	}
 	stats, err := engine.Run(ctx)
 	require.NoError(t, err)
-	end(t, engine)
+	release(t, engine)
 	require.Equal(t, groupdelete.Unfinished, stats.Outcome)
 	for group := range 2 {
 		_, err = b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion($1, 1)", group+1)
@@ -255,9 +260,9 @@ func TestCancelIsRefusedOnceARowHasGone(t *testing.T) {
 	b.destroy(t, groupdelete.Destroyed)
 }
 
-// A sub-group that is moved away while its parent goes has escaped, and so has what is
-// below it, though it may be in hand.
-func TestSubgroupThatIsMovedAway(t *testing.T) {
+// A sub-group that is moved out of the group during the run is kept with everything below
+// it, even if the run is processing it or a group below it.
+func TestSubgroupIsMovedAway(t *testing.T) {
 	t.Parallel()
 	for step, kept := range map[string]struct{ above, notes int }{
 		"projects of group 2": {2000, 16},
@@ -267,7 +272,7 @@ func TestSubgroupThatIsMovedAway(t *testing.T) {
 			t.Parallel()
 			b := setup(t, issues, someIssues)
 			engine := b.engine(t, 1)
-			once(engine, at(step), func() { b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2") })
+			doOnce(engine, isAtStep(step), func() { b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2") })
 			b.run(t, engine, groupdelete.Destroyed)
 			require.Equal(t, [][]string{{"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
 			require.Len(t, b.Rows("SELECT FROM notes WHERE id BETWEEN $1 AND 4000", kept.above), kept.notes)
@@ -275,8 +280,9 @@ func TestSubgroupThatIsMovedAway(t *testing.T) {
 	}
 }
 
-// What was moved away while the rows below it go keeps all but a few of them.
-func TestMovedAwayInTheMiddle(t *testing.T) {
+// If a group or project is moved out of the group while the rows below it are being
+// deleted, most of these rows are kept.
+func TestMoveDuringTheDeletion(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"project":     "UPDATE projects SET group_id = 9 WHERE id = 31",
@@ -287,7 +293,7 @@ func TestMovedAwayInTheMiddle(t *testing.T) {
 		b.Exec("INSERT INTO notes SELECT n, 311 FROM generate_series(1000001, 1000100) AS n")
 		engine := b.engine(t, 1)
 		engine.Sizes = groupdelete.Sizes{Rows: 1, Target: time.Nanosecond}
-		moved := once(engine,
+		moved := doOnce(engine,
 			func(*groupdelete.Stats) bool { return len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 }, func() { b.Exec(move) })
 		b.run(t, engine, groupdelete.Destroyed)
 		require.True(t, moved())
@@ -297,12 +303,11 @@ func TestMovedAwayInTheMiddle(t *testing.T) {
 	})
 }
 
-// No deletion is the work of a key's own action: each row goes in a statement of its own
-// table.
+// Each row is deleted by a statement on its own table, and not by a cascade.
 func TestNoCascade(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
-	b.noteDeletions()
+	b.recordDeletions()
 	engine := b.engine(t, 1)
 	engine.Sizes.Rows = 1
 	b.run(t, engine, groupdelete.Destroyed)
@@ -311,27 +316,28 @@ func TestNoCascade(t *testing.T) {
 		b.Rows("SELECT at_table, sum(n) FROM deletions GROUP BY 1 ORDER BY 1"))
 }
 
-// noteDeletions records how many rows each statement deletes, and whether it is a key's.
-func (b bundle) noteDeletions() { b.noteDeletionsOf("groups", "projects", "issues", "notes") }
+// recordDeletions records the number of rows that each statement deletes, and whether a
+// cascade deletes them.
+func (b bundle) recordDeletions() { b.recordDeletionsOf("groups", "projects", "issues", "notes") }
 
-func (b bundle) noteDeletionsOf(tables ...string) {
+func (b bundle) recordDeletionsOf(tables ...string) {
 	b.Exec(`CREATE TABLE deletions (at_table text, cascade boolean, n bigint);
-		CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		CREATE FUNCTION record_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			INSERT INTO deletions SELECT TG_TABLE_NAME, current_query() NOT LIKE '%DELETE FROM %"' || TG_TABLE_NAME || '" AS target%', count(*)
-			FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
+			FROM removed HAVING count(*) > 0; RETURN NULL; END $$`)
 	for _, table := range tables {
-		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table +
-			" REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")
+		b.Exec("CREATE TRIGGER record_deletion AFTER DELETE ON " + table +
+			" REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION record_deletion()")
 	}
 }
 
-// A transaction that has added many rows and commits while the row above them is about to
-// go leaves them to no key's action.
-func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
+// If a transaction that has inserted many rows commits while the run waits for the row
+// above them, no cascade deletes these rows.
+func TestRowsCommittedDuringTheRun(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		insert string
-		// projects are so many that go before the wait.
+		// projects is the number of projects that are deleted before the wait.
 		projects, rows int64
 	}
 	pgtest.Each(t, map[string]example{
@@ -339,15 +345,15 @@ func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 		"notes":  {"INSERT INTO notes SELECT n, 111 FROM generate_series(100001, 103000) AS n", 0, 3032},
 	}, func(t *testing.T, table string, c example) {
 		b := setup(t, issues, someIssues)
-		b.noteDeletions()
+		b.recordDeletions()
 		other := b.Begin(t, c.insert)
 		engine := b.engine(t, 1)
-		engine.Sizes.Target = time.Second // The first wait is to last until the commit.
+		engine.Sizes.Target = time.Second // The first wait must last until the commit.
 		deleted := make(chan struct{})
-		once(engine, func(stats *groupdelete.Stats) bool { return stats.Projects == c.projects },
+		doOnce(engine, func(stats *groupdelete.Stats) bool { return stats.Projects == c.projects },
 			func() { close(deleted) })
 		wait := runWhile(t, engine)
-		<-deleted // Nothing is left but to wait for the other transaction.
+		<-deleted // Only rows that wait for the other transaction are left.
 		b.AwaitLock(t)
 		require.NoError(t, other.Commit(t.Context()))
 		wait(groupdelete.Destroyed)
@@ -357,34 +363,34 @@ func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 	})
 }
 
-// A writer adds a member, to which no foreign key applies, and commits after the worker's
-// statement began and before the worker locks the row of the project.
-func TestMemberThatIsCommittedWhileLockedRowsAreSkippedIsDeleted(t *testing.T) {
+// A member is deleted if another session commits it after the worker's statement began
+// and before the worker locks the project. No foreign key refers from members to
+// projects.
+func TestMemberCommittedWhileLockedRowsAreSkipped(t *testing.T) {
 	t.Parallel()
-	const begun, ended = 71, 72 // advisory locks
+	const deletionBegun, writerEnded = 71, 72 // keys of advisory locks
 	b := setup(t, fmt.Sprintf(`CREATE FUNCTION await_writer() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
 		PERFORM pg_catalog.pg_advisory_xact_lock(%d);
 		WHILE NOT pg_catalog.pg_try_advisory_xact_lock(%d) LOOP PERFORM pg_catalog.pg_sleep(0.001); END LOOP;
 		RETURN old;
 	END$$;
-	CREATE TRIGGER await_writer BEFORE DELETE ON projects FOR EACH ROW WHEN (old.id = 11) EXECUTE FUNCTION await_writer();`, begun, ended), "")
+	CREATE TRIGGER await_writer BEFORE DELETE ON projects FOR EACH ROW WHEN (old.id = 11) EXECUTE FUNCTION await_writer();`, deletionBegun, writerEnded), "")
 	writer := b.Begin(t, "SELECT FROM projects WHERE id = 12 FOR KEY SHARE",
-		fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", ended),
+		fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", writerEnded),
 		"INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Project', 12, 30)")
 	engine := b.engine(t, 1)
 	engine.Sizes.Target = 10 * time.Second // The statement must not time out before the commit.
 	wait := runWhile(t, engine)
-	pgtest.Await(t, b.Pool(), "the deletion of project 11", `SELECT EXISTS (SELECT FROM pg_locks
-		WHERE locktype = 'advisory' AND granted AND objid = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, begun)
+	pgtest.Await(t, b.Pool(), "the deletion of project 11 to begin", `SELECT EXISTS (SELECT FROM pg_locks
+		WHERE locktype = 'advisory' AND granted AND objid = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, deletionBegun)
 	require.NoError(t, writer.Commit(t.Context()))
 	wait(groupdelete.Destroyed)
-	end(t, engine)
+	release(t, engine)
 	require.Empty(t, b.Rows("SELECT source_id FROM members WHERE source_type = 'Project'"))
 }
 
-// What comes in while the group goes is found, at the latest under the lock of the row
-// that it refers to.
-func TestRowsThatComeInMeanwhile(t *testing.T) {
+// Rows that are inserted during the run are deleted before the rows that they refer to.
+func TestRowsInsertedDuringTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
@@ -399,13 +405,13 @@ func TestRowsThatComeInMeanwhile(t *testing.T) {
 	require.Greater(t, late, int64(100_020))
 }
 
-// Rows that refer to each other in a cycle are deleted by other statements than the rest,
-// and pins are changed.
+// The test has a cycle and pins, because separate statements delete rows of a cycle and
+// set columns to NULL.
 func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	t.Parallel()
 	const pins = "CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE SET NULL); CREATE INDEX ON pins (issue_id);"
-	circle := shapes["ring through a project"]
-	b := setup(t, circle.tables+issues+pins, circle.rows+someIssues+"INSERT INTO pins SELECT id, id FROM issues;")
+	cycle := shapes["cycle through a project"]
+	b := setup(t, cycle.tables+issues+pins, cycle.rows+someIssues+"INSERT INTO pins SELECT id, id FROM issues;")
 	tables := []string{
 		"groups", "projects", "issues", "notes", "members", "group_group_links",
 		"group_deletion_schedules", "pins",
@@ -415,8 +421,8 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	b.RequireDefaultPlannerSettings(t, tables...)
 }
 
-// The project bots of groups and projects enter the queue of users who are deleted with
-// their memberships, and placeholders lose their namespace.
+// When memberships are deleted, project bots are queued for deletion. Details of
+// placeholders lose their namespace.
 func TestBotsAndPlaceholders(t *testing.T) {
 	t.Parallel()
 	b := bundle{dbtest.Reference(t)}
@@ -435,7 +441,7 @@ func TestBotsAndPlaceholders(t *testing.T) {
 	b.Exec("INSERT INTO application_settings DEFAULT VALUES")
 	stats := b.run(t, b.engineOf(t, 1, &lease.Manager{Jobs: b.Connected, Holder: "b"}, true), groupdelete.Destroyed)
 	require.EqualValues(t, 153, stats.Bots,
-		"150 of group 1, one of them of group 2 and one of project 21 as well, and one of project 21 alone")
+		"memberships of bots: 150 in group 1, one in group 2, two in project 21")
 	require.Equal(t, [][]string{{"151", "10", "160", "1", "1"}},
 		b.Rows("SELECT count(*), min(user_id), max(user_id), min(initiator_user_id), max(initiator_user_id) FROM users_ghost_user_migrations"))
 	require.Equal(t, [][]string{{"151"}}, b.Rows("SELECT count(*) FROM users WHERE state = 'blocked'"))
@@ -445,8 +451,8 @@ func TestBotsAndPlaceholders(t *testing.T) {
 		b.Rows("SELECT placeholder_user_id, namespace_id FROM import_placeholder_user_details ORDER BY 1"))
 }
 
-// Rows of tables with loose keys go like others, and leave their tombstones.
-func TestTombstonesOfWhatGoes(t *testing.T) {
+// Rows of tracked tables leave tombstones.
+func TestDeletedRowsLeaveTombstones(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	b.Track(t, "issues", "projects")
@@ -455,14 +461,14 @@ func TestTombstonesOfWhatGoes(t *testing.T) {
 		b.Rows("SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// A run that ends has recorded the number of deleted rows. The total is an estimate from
-// before.
-func TestProgressIsCounted(t *testing.T) {
+// A run that ends has recorded the number of deleted rows. The total is the estimate from
+// the beginning.
+func TestProgressIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
-	b.poison("groups", "OLD.id = 1")
+	b.failDeletions("groups", "OLD.id = 1")
 	b.destroy(t, groupdelete.Stuck)
-	rest := int64(4 + 58 + 116 + 232 + 4 + 3)
-	require.Equal(t, rest, pgtest.Scalar[int64](t, b.Database, "SELECT done FROM sexton.group_destructions"))
-	require.InDelta(t, rest, pgtest.Scalar[int64](t, b.Database, "SELECT total FROM sexton.group_destructions"), 20)
+	deleted := int64(4 + 58 + 116 + 232 + 4 + 3)
+	require.Equal(t, deleted, pgtest.Scalar[int64](t, b.Database, "SELECT done FROM sexton.group_destructions"))
+	require.InDelta(t, deleted, pgtest.Scalar[int64](t, b.Database, "SELECT total FROM sexton.group_destructions"), 20)
 }

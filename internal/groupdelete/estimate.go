@@ -33,7 +33,7 @@ WITH RECURSIVE reached AS (
 	SELECT %[2]s FROM reached JOIN %[1]s AS target ON %[3]s OPERATOR(pg_catalog.=) reached.id
 ), below AS MATERIALIZED (SELECT reached.id FROM reached LIMIT $2)`, p.table(), p.id("target"), p.parent("target"))
 	total, err := dml.Select(ctx, read, pgx.RowTo[int64], subtree+" SELECT pg_catalog.count(*) FROM below",
-		p.parameter(group), mostGroups)
+		p.key.Argument(group), mostGroups)
 	if err != nil {
 		return 0, fmt.Errorf("count the groups below group %s: %w", group, err)
 	}
@@ -58,13 +58,13 @@ WITH RECURSIVE reached AS (
 SELECT pg_catalog.count(*) OVER (), project.* FROM (
 	SELECT project.tableoid, project.ctid, project.xmin FROM %s AS project
 	WHERE project.group_id OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT below.id FROM below)) LIMIT $3
-) AS project LIMIT $4`, dml.FromItem(p.projects.Relation)), p.parameter(group), mostGroups, mostProjects, sampled)
+) AS project LIMIT $4`, dml.FromItem(p.projects.Relation)), p.key.Argument(group), mostGroups, mostProjects, sampled)
 	if err != nil {
 		return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 	}
 	w, known := p.projects.Window(leaf, found)
 	if !known {
-		return total[0], nil // There are no projects, or their partition is new.
+		return total[0], nil // The group has no projects, or their partition is newer than the plan.
 	}
 	below, err := w.Expand(ctx, read, mostSampled)
 	if err != nil {

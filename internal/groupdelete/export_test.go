@@ -6,8 +6,8 @@ import (
 	"sexton/internal/drain/dml"
 )
 
-// Tables returns the labels of the tables whose rows may be deleted along with a group,
-// in the order of the work.
+// Tables returns the labels of the tables whose rows may be deleted with a group,
+// children first.
 func (p *Plan) Tables() []string {
 	var labels []string
 	for _, t := range p.reachable {
@@ -16,7 +16,7 @@ func (p *Plan) Tables() []string {
 	return labels
 }
 
-// Estimate exports estimate.
+// Estimate calls estimate for tests.
 func (p *Plan) Estimate(ctx context.Context, read dml.Reader, group dml.ID) (int64, error) {
 	return p.estimate(ctx, read, group)
 }

@@ -15,20 +15,19 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// forest is a tree of three levels with 50 projects more, and issues and notes below
-// them.
+// forest adds a group, 50 projects, and issues and notes to the tree.
 const forest = `
 INSERT INTO groups (id, parent_id, name, path) VALUES (5, 3, 'five', 'five');
 INSERT INTO projects SELECT 1000 + n, (ARRAY[1, 2, 3, 4, 5])[1 + n % 5], 'more-' || n FROM generate_series(1, 50) AS n;` + someIssues
 
-// A session that is killed after a few batches, or with Long after each, leaves what the
-// next one goes on with, and nothing is told twice.
-func TestKilledAnywhereAndContinued(t *testing.T) {
+// Runs whose session is killed after a few batches (after each batch in long test runs)
+// delete the group in the end, and write each event once.
+func TestRunsKilledAfterBatches(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
-	kills, few := 0, 5
+	kills, most := 0, 5
 	if pgtest.Long {
-		few = 1
+		most = 1
 	}
 	for done := false; !done; {
 		b.Exec("UPDATE sexton.leases SET expires_at = now()")
@@ -36,7 +35,7 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		engine.Sizes.Rows = 5
 		kill := b.KillOnce(engine.Session.Conn)
 		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-			if stats.Batches > int64(kills%few) {
+			if stats.Batches > int64(kills%most) {
 				kill()
 			}
 		}
@@ -48,23 +47,25 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		}
 	}
 	b.requireAsNative(t, issues, forest)
-	require.Greater(t, kills, 20) // Some thirty, fewer where a busy machine has batches end before the kill arrives.
+	// There are about 30 kills. On a busy machine there are fewer, because batches end
+	// before the kill arrives.
+	require.Greater(t, kills, 20)
 	require.Empty(t, b.Rows("SELECT payload FROM sexton.events GROUP BY payload HAVING count(*) > 1"))
 	require.Len(t, b.events(), 5+58)
 	b.requireChildrenFirst(t)
 }
 
-// requireChildrenFirst fails where a group's end is told before that of something below
-// it.
+// requireChildrenFirst requires that the event of each group follows the events of
+// everything below it.
 func (b bundle) requireChildrenFirst(t *testing.T) {
 	require.Empty(t, b.Rows(`SELECT below.payload, above.payload FROM sexton.events AS above
 		JOIN sexton.events AS below ON above.kind = 'group_destroyed' AND above.id < below.id AND above.payload -> 'group_id' IN
 			(below.payload -> 'parent_id', CASE WHEN below.kind = 'project_destroyed' THEN below.payload -> 'group_id' END)`))
 }
 
-// Two workers: the one that finds the lease taken leaves the group alone, and a sub-group
-// that another worker is at is waited for.
-func TestParentAndChildAtOnce(t *testing.T) {
+// A second worker cannot take the lease of a group that is being destroyed. A run waits
+// for a sub-group that another worker is destroying.
+func TestParentAndChildInParallel(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
 	b.mark(2, 9)
@@ -74,11 +75,11 @@ func TestParentAndChildAtOnce(t *testing.T) {
 	held := &lease.HeldError{}
 	require.ErrorAs(t, err, &held)
 
-	waits := waitsOf(parent)
+	waits := firstWait(parent)
 	wait := runWhile(t, parent)
 	require.Contains(t, <-waits, "sub-group: lease groups/2 is held by two")
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT id FROM groups WHERE id IN (2, 4)"),
-		"the parent has done what it could")
+		"the parent has deleted everything else")
 	b.run(t, child, groupdelete.Destroyed)
 	wait(groupdelete.Destroyed)
 	b.requireAsNative(t, issues, forest)
@@ -87,8 +88,8 @@ func TestParentAndChildAtOnce(t *testing.T) {
 	b.run(t, b.engine(t, 2), groupdelete.Gone)
 }
 
-// waitsOf is the channel that takes what a run waits for first.
-func waitsOf(engine *groupdelete.Engine) chan string {
+// firstWait returns a channel that receives the first reason for which the run waits.
+func firstWait(engine *groupdelete.Engine) chan string {
 	waits := make(chan string, 1)
 	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
 		if stats.WaitingFor != "" {
@@ -101,17 +102,17 @@ func waitsOf(engine *groupdelete.Engine) chan string {
 	return waits
 }
 
-// poison makes every deletion of a row that meets the condition an error.
-func (b bundle) poison(table, condition string) {
+// failDeletions makes every deletion of a row that meets the condition fail.
+func (b bundle) failDeletions(table, condition string) {
 	b.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
 	b.Exec("CREATE TRIGGER refuse BEFORE DELETE ON " + table + " FOR EACH ROW WHEN (" + condition +
 		") EXECUTE FUNCTION refuse()")
 }
 
-func TestPoisonedProjectStopsNothingElse(t *testing.T) {
+func TestFailingProjectStopsNothingElse(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
-	b.poison("projects", "OLD.id = 21")
+	b.failDeletions("projects", "OLD.id = 21")
 	require.Equal(t, "projects: SQLSTATE ZZ001: kept", b.destroy(t, groupdelete.Stuck).Reason)
 	require.Equal(t, [][]string{{"21"}, {"91"}, {"92"}}, b.Rows("SELECT id FROM projects ORDER BY id"))
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
@@ -125,13 +126,14 @@ func TestPoisonedProjectStopsNothingElse(t *testing.T) {
 	require.Len(t, b.events(), 5+58)
 }
 
-// Rows that others have locked are passed over, then waited for, and the session that has
-// them is named.
+// Rows that other sessions have locked are skipped at first. Then the run waits for them
+// and reports the lock holder.
 func TestLockedRowsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"notes":    "SELECT FROM notes WHERE id = 1111 FOR UPDATE",
-		"projects": "INSERT INTO issues VALUES (1, 11)", // Which holds a lock on the project's key.
+		"notes": "SELECT FROM notes WHERE id = 1111 FOR UPDATE",
+		// The insertion holds a lock on the key of the project.
+		"projects": "INSERT INTO issues VALUES (1, 11)",
 		"groups":   "INSERT INTO projects VALUES (1, 3, 'late')",
 	}, func(t *testing.T, table string, lock string) {
 		b := setup(t, issues, forest)
@@ -140,10 +142,10 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 			blocker, _ := engine.Session.Blocker(ctx, b.Pool())
 			return blocker
 		}
-		waits, holder, wait := waitsOf(engine), b.Begin(t, lock), runWhile(t, engine)
-		pgtest.Await(t, b.Pool(), "all that is not locked to be gone",
+		waits, holder, wait := firstWait(engine), b.Begin(t, lock), runWhile(t, engine)
+		pgtest.Await(t, b.Pool(), "the rows without locks to be deleted",
 			"SELECT count(*) < 3 FROM issues WHERE project_id < 90")
-		if table != "groups" { // Sub-groups are passed over for a short time only.
+		if table != "groups" { // A run waits for sub-groups only for a short time.
 			require.Contains(t, <-waits, fmt.Sprint("by pid ", holder.Conn().PgConn().PID()))
 		}
 		require.NoError(t, holder.Commit(t.Context()))
@@ -152,8 +154,9 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A lock that is not given back is a reason, and no attempt.
-func TestLockForLong(t *testing.T) {
+// A lock that is held until the end of the run is reported as the reason, and counts no
+// attempt.
+func TestLockHeldForLong(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
@@ -168,8 +171,8 @@ func TestLockForLong(t *testing.T) {
 	require.Equal(t, [][]string{{"1111"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))
 }
 
-// What a run waited for is no reason once it has gone on.
-func TestALockThatIsOverIsNoReason(t *testing.T) {
+// After a run has continued, the statistics do not name a former lock.
+func TestReleasedLockIsNotReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
@@ -187,19 +190,19 @@ func TestALockThatIsOverIsNoReason(t *testing.T) {
 		}
 	}
 	stats := pgtest.Must(engine.Run(ctx))(t)
-	end(t, engine)
+	release(t, engine)
 	require.Equal(t, groupdelete.Unfinished, stats.Outcome)
 	require.Empty(t, stats.Reason)
 	require.Empty(t, b.Rows("SELECT FROM notes WHERE id = 1111"))
 	b.destroy(t, groupdelete.Destroyed)
 }
 
-// The lease of the group itself is in the matrix of failures.
+// The integration tests cover the lease of the run's own group.
 func TestLostLeaseOfASubgroupEndsTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
-	once(engine, at("projects of group 2"), func() {
+	doOnce(engine, isAtStep("projects of group 2"), func() {
 		b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", groupdelete.LeaseKey(dml.IntegerID(2)))
 	})
 	_, err := engine.Run(t.Context())
@@ -207,8 +210,8 @@ func TestLostLeaseOfASubgroupEndsTheRun(t *testing.T) {
 	require.Len(t, b.Rows("SELECT FROM notes"), 32)
 }
 
-// A run whose time is over, or that is asked to stop, goes on in the next one.
-func TestTimeIsOver(t *testing.T) {
+// Runs that are stopped after their first batch delete the group in the end.
+func TestStoppedRunsContinue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	runs := 0
@@ -224,7 +227,7 @@ func TestTimeIsOver(t *testing.T) {
 		stats, err := engine.Run(ctx)
 		stop()
 		require.NoError(t, err)
-		end(t, engine)
+		release(t, engine)
 		outcome = stats.Outcome
 		require.Equal(t, outcome == groupdelete.Unfinished, stats.Interrupted)
 	}
@@ -233,8 +236,9 @@ func TestTimeIsOver(t *testing.T) {
 	require.Len(t, b.events(), 4+8)
 }
 
-// What goes wrong before the destruction begins is recorded with the group as well.
-func TestRuleThatFails(t *testing.T) {
+// An error of the permission rule, before the destruction begins, is recorded for the
+// group.
+func TestFailingPermissionRule(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", "")
 	const rule = "CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE plpgsql AS "
@@ -249,12 +253,12 @@ func TestRuleThatFails(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM sexton.group_deletion_failures"))
 }
 
-// A table whose every row fails is not tried row by row to the end, and one that may not
-// be touched not at all.
-func TestTableThatFailsAsAWhole(t *testing.T) {
+// A run stops at a table after 100 failed rows. A rule or a trigger that keeps all rows
+// is an error, too.
+func TestEveryRowOfATableFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues+"INSERT INTO notes SELECT 100000 + n, 111 FROM generate_series(1, 2000) AS n;")
-	b.poison("notes", "true")
+	b.failDeletions("notes", "true")
 	stats := b.destroy(t, groupdelete.Stuck)
 	require.Equal(t, "notes: SQLSTATE ZZ001: kept", stats.Reason)
 	require.EqualValues(t, 100, stats.Errors[0].Count)
@@ -267,7 +271,7 @@ func TestTableThatFailsAsAWhole(t *testing.T) {
 	require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
 }
 
-func TestGroupThatIsItsOwnAncestor(t *testing.T) {
+func TestGroupIsItsOwnAncestor(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	b.Exec("UPDATE groups SET parent_id = 3 WHERE id = 1")
@@ -275,40 +279,41 @@ func TestGroupThatIsItsOwnAncestor(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
 }
 
-// Rows that a default or a trigger keeps, or puts back, are a failure that names their
-// table, at the group or anywhere below. The rest goes.
-func TestRowsThatStayOrComeBack(t *testing.T) {
+// If a default or a trigger keeps rows, or inserts them again, the run fails and the
+// error names the table. Everything else is deleted.
+func TestRowsRemainOrReappear(t *testing.T) {
 	t.Parallel()
 	const boards = `
 		CREATE TABLE boards (id bigint PRIMARY KEY, group_id bigint DEFAULT 1 REFERENCES groups ON DELETE {action});
 		CREATE INDEX ON boards (group_id); INSERT INTO boards VALUES (1, 1), (2, 9);`
-	const kept, back = "rows keep their group_id although no session has locked them",
+	const kept, reappear = "rows keep their group_id although no session has locked them",
 		"rows reappear as fast as they are deleted"
 	type example struct{ action, trigger, want string }
 	const putBack = `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.boards VALUES (old.id + 1000000, old.group_id); RETURN NULL; END';
 			CREATE TRIGGER hook AFTER DELETE ON boards FOR EACH ROW EXECUTE FUNCTION hook();`
 	pgtest.Each(t, map[string]example{
-		"by a default": {"SET DEFAULT", "", "boards: " + kept},
-		"by a trigger that undoes the change": {"SET NULL", `
+		"default": {"SET DEFAULT", "", "boards: " + kept},
+		"trigger undoes the change": {"SET NULL", `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.group_id := old.group_id; RETURN new; END';
 			CREATE TRIGGER hook BEFORE UPDATE ON boards FOR EACH ROW EXECUTE FUNCTION hook();`, "boards: " + kept},
-		"by a trigger that changes them back": {"SET NULL", `
+		"trigger changes the rows back": {"SET NULL", `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE public.boards SET group_id = old.group_id WHERE id = old.id; RETURN NULL; END';
-			CREATE TRIGGER hook AFTER UPDATE ON boards FOR EACH ROW WHEN (new.group_id IS NULL) EXECUTE FUNCTION hook();`, "boards: " + back},
-		"by a trigger that puts them back": {"CASCADE", putBack, "boards: " + back},
-		"more of them than a statement takes": {
+			CREATE TRIGGER hook AFTER UPDATE ON boards FOR EACH ROW WHEN (new.group_id IS NULL) EXECUTE FUNCTION hook();`, "boards: " + reappear},
+		"trigger inserts the rows again": {"CASCADE", putBack, "boards: " + reappear},
+		"more rows than one statement": {
 			"CASCADE", "INSERT INTO boards SELECT n, 1 FROM generate_series(1001, 3000) AS n;" + putBack,
-			"boards: " + back,
+			"boards: " + reappear,
 		},
 		"below a project": {"CASCADE", `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.notes VALUES (old.id + 1000000, old.issue_id); RETURN NULL; END';
-			CREATE TRIGGER hook AFTER DELETE ON notes FOR EACH ROW WHEN (old.issue_id = 112) EXECUTE FUNCTION hook();`, "notes: " + back},
+			CREATE TRIGGER hook AFTER DELETE ON notes FOR EACH ROW WHEN (old.issue_id = 112) EXECUTE FUNCTION hook();`, "notes: " + reappear},
 	}, func(t *testing.T, name string, c example) {
 		b := setup(t, issues+strings.ReplaceAll(boards, "{action}", c.action)+c.trigger, someIssues)
 		engine := b.engine(t, 1)
 		engine.Sizes.Target = 5 * time.Millisecond
-		engine.Runtime = 3 * time.Minute // A busy machine may need the usual one for thousands of rows.
+		// A busy machine may need more than the default runtime for thousands of rows.
+		engine.Runtime = 3 * time.Minute
 		stats := b.run(t, engine, groupdelete.Stuck)
 		require.Contains(t, stats.Reason, c.want)
 		require.Equal(t, [][]string{{"1", stats.Reason}},
@@ -316,7 +321,7 @@ func TestRowsThatStayOrComeBack(t *testing.T) {
 		require.Equal(t, [][]string{{"1"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
 		if name == "below a project" {
 			require.Equal(t, [][]string{{"112"}}, b.Rows("SELECT id FROM issues WHERE project_id < 90"))
-			require.Len(t, b.Rows("SELECT FROM members WHERE source_id = 1"), 1, "its owners still own it")
+			require.Len(t, b.Rows("SELECT FROM members WHERE source_id = 1"), 1, "the group keeps its owners")
 		}
 		b.Exec("DROP TRIGGER IF EXISTS hook ON boards; DROP TRIGGER IF EXISTS hook ON notes; ALTER TABLE boards ALTER group_id DROP DEFAULT")
 		b.destroy(t, groupdelete.Destroyed)

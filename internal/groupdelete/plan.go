@@ -18,8 +18,8 @@ type (
 	rows   = dml.Rows
 )
 
-// The parts of a group's destruction, in order. dml.Ref.Part has the part of each key
-// that refers to groups.
+// These constants are the parts of a group's destruction, in order. dml.Ref.Part has the
+// part of each key that refers to groups.
 const (
 	projectsPart = iota
 	subgroupsPart
@@ -45,7 +45,7 @@ type Plan struct {
 }
 
 // Groups names the table of groups in the tracked schema. Key is its key column, Parent
-// the column with the key of the group above, and Path the column with a name for people.
+// the column with the key of the group above, and Path the column with a display name.
 // Parent and Path may be empty. The zero value means GitLab's groups with projects and
 // memberships.
 type Groups struct{ Table, Key, Parent, Path string }
@@ -80,7 +80,7 @@ func (p *Plan) parent(alias string) string {
 	return p.column(alias, cmp.Or(p.groups.Parent, "parent_id"), p.gitlab() || p.groups.Parent != "", p.key.KeyTypes[0])
 }
 
-// path returns the column with the name of a group for people, or a NULL.
+// path returns the column with the display name of a group, or a NULL.
 func (p *Plan) path(alias string) string {
 	return p.column(alias, cmp.Or(p.groups.Path, "path"), p.gitlab() || p.groups.Path != "", "pg_catalog.text")
 }
@@ -92,28 +92,20 @@ func (p *Plan) column(alias, name string, exists bool, kind string) string {
 	return "NULL::" + kind
 }
 
-// ID returns the key of a group by its text form.
+// ID returns the key of a group from its text form.
 func (p *Plan) ID(text string) dml.ID { return dml.ID{Text: text, Integer: p.key.Integer} }
-
-// parameter returns a key as a parameter that can be compared with the key column.
-func (p *Plan) parameter(id dml.ID) any {
-	if p.key.Integer {
-		return id.Number()
-	}
-	return id.Text
-}
 
 // lock returns a statement that locks a group.
 func (p *Plan) lock(id dml.ID) batch.Statement {
 	return batch.Statement{
 		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE %s OPERATOR(pg_catalog.=) $1 FOR UPDATE", p.table(),
 			p.id("target")),
-		Args: []any{p.parameter(id)},
+		Args: []any{p.key.Argument(id)},
 	}
 }
 
-// group returns the run's group as a parameter.
-func (r *run) group() any { return r.engine.Plan.parameter(r.engine.GroupID) }
+// group returns the key of the run's group as an argument of statements.
+func (r *run) group() any { return r.engine.Plan.key.Argument(r.engine.GroupID) }
 
 // extra returns an addition to the statement that deletes rows of a table. The addition
 // writes their events, or queues project bots for deletion.

@@ -62,7 +62,7 @@ func (r *resolver) reportf(severity problem.Severity, fix, format string, args .
 	r.problems.Add(problem.Problem{Severity: severity, Key: section, Message: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// applicationTables returns the tables that are known by name.
+// applicationTables returns the names of the application's tables that the plan needs.
 func (r *resolver) applicationTables() []string {
 	if r.groups.Table != "" {
 		return []string{r.groups.Table}
@@ -92,7 +92,7 @@ func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// named returns a table of the application, or nil.
+// named returns a table of the application, or nil if it does not exist.
 func (r *resolver) named(name string) *pgcatalog.Relation {
 	return r.catalog.Named(r.names.Tracked, name)
 }
@@ -126,7 +126,7 @@ func (r *resolver) roots(p *Plan) ([]*table, error) {
 	if !p.gitlab() {
 		columns = slices.DeleteFunc([]string{key, r.groups.Parent}, func(column string) bool { return column == "" })
 	}
-	if !r.fits(name, columns...) || p.gitlab() && !r.fits("projects", "id", "group_id") {
+	if !r.requireColumns(name, columns...) || p.gitlab() && !r.requireColumns("projects", "id", "group_id") {
 		return nil, errNoApplication
 	}
 	p.groups.table = r.catalog.Table(r.named(name))
@@ -174,9 +174,9 @@ func (r *resolver) checkView(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// fits reports whether the application has a table with these columns, and reports an
-// error otherwise.
-func (r *resolver) fits(name string, columns ...string) bool {
+// requireColumns reports whether the application has a table with these columns. If it
+// does not, it adds an error to the problems.
+func (r *resolver) requireColumns(name string, columns ...string) bool {
 	found := r.named(name)
 	if found == nil || !found.IsTable() {
 		r.reportf(problem.Error, "set the schema of the database to the one with the table", "there is no table %s in schema %s",
@@ -191,8 +191,8 @@ func (r *resolver) fits(name string, columns ...string) bool {
 	return r.problems.Err() == nil
 }
 
-// adapt sets the part of the keys that are known by name. It returns false for keys of
-// Sexton's own tables.
+// adapt sets the part of the keys between the application's tables. It returns false for
+// keys of Sexton's own tables.
 func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	f.Part = restPart
 	single := slices.Equal(f.Targets, r.plan.key.KeyColumns) && f.Only == nil && from.Schema == r.names.Tracked
@@ -216,7 +216,7 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	return true
 }
 
-// addColumns adds references by known columns without a foreign key.
+// addColumns adds references by columns of the application that have no foreign key.
 func (r *resolver) addColumns(to *table) {
 	r.catalog.AddLoose(to, restPart, r.loose...)
 	groups := r.plan.groups.table
@@ -260,7 +260,7 @@ func (r *resolver) addColumns(to *table) {
 	}
 }
 
-// checkRef reports a key without an index.
+// checkRef adds a warning if a key has no index.
 func (r *resolver) checkRef(t *table, f *ref) {
 	for _, leaf := range r.catalog.Unindexed(f) {
 		r.reportf(problem.Warning, f.Table.CreateIndex(leaf, f.Columns...),

@@ -12,17 +12,17 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// shape is a schema below groups and projects, and rows in it.
+// shape is a schema below groups and projects, with rows.
 type shape struct{ tables, rows string }
 
-// newSince has the major versions of Postgres that some tests need.
+// newSince has the first major version of Postgres that supports a shape.
 var newSince = map[string]int{
 	"composite key": 15, "periods, keys that are not enforced, virtual columns": 18,
-	"by a period": 18,
+	"period": 18,
 }
 
-// shapes are those that a plan has to see through. Everything also exists below project
-// 91, which stays.
+// shapes are schemas that a plan must resolve. All tables also have rows below project
+// 91, which is kept.
 var shapes = map[string]shape{
 	"composite key": {
 		`CREATE TABLE builds (id bigint, part bigint, project_id bigint REFERENCES projects ON DELETE CASCADE, PRIMARY KEY (id, part));
@@ -56,7 +56,7 @@ var shapes = map[string]shape{
 		CREATE INDEX ON links (project_id); CREATE INDEX ON links (before);`,
 		`INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, nullif(n - 1, 0) FROM generate_series(1, 60) AS n;`,
 	},
-	"ring of rows": {
+	"cycle of rows": {
 		`CREATE TABLE a (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE, b bigint);
 		CREATE TABLE b (id bigint PRIMARY KEY, a bigint REFERENCES a ON DELETE CASCADE);
 		CREATE TABLE below (id bigint PRIMARY KEY, b bigint REFERENCES b ON DELETE CASCADE);
@@ -67,19 +67,19 @@ var shapes = map[string]shape{
 		INSERT INTO below SELECT n, n % 9 + 1 FROM generate_series(1, 50) AS n;
 		INSERT INTO a VALUES (20, 91, NULL); INSERT INTO b VALUES (20, 20); UPDATE a SET b = 20 WHERE id = 20;`,
 	},
-	"ring through a project": {
+	"cycle through a project": {
 		`CREATE TABLE uploads (id bigint PRIMARY KEY, project_id bigint NOT NULL REFERENCES projects ON DELETE CASCADE);
 		ALTER TABLE projects ADD COLUMN avatar bigint REFERENCES uploads ON DELETE CASCADE;
 		CREATE INDEX ON uploads (project_id); CREATE INDEX ON projects (avatar);`,
 		`INSERT INTO uploads SELECT id, id FROM projects; UPDATE projects SET avatar = id;`,
 	},
-	"ring through the group": {
+	"cycle through the group": {
 		`CREATE TABLE uploads (id bigint PRIMARY KEY, group_id bigint NOT NULL REFERENCES groups ON DELETE CASCADE);
 		ALTER TABLE groups ADD COLUMN avatar bigint REFERENCES uploads ON DELETE CASCADE;
 		CREATE INDEX ON uploads (group_id); CREATE INDEX ON groups (avatar);`,
 		`INSERT INTO uploads SELECT 10 * id + n, id FROM groups, generate_series(1, 3) AS n; UPDATE groups SET avatar = 10 * id + 1;`,
 	},
-	"ring that forbids": {
+	"cycle that forbids": {
 		`CREATE TABLE requests (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE, latest bigint);
 		CREATE TABLE diffs (id bigint PRIMARY KEY, request_id bigint REFERENCES requests ON DELETE CASCADE);
 		ALTER TABLE requests ADD FOREIGN KEY (latest) REFERENCES diffs ON DELETE NO ACTION;
@@ -87,7 +87,7 @@ var shapes = map[string]shape{
 		`INSERT INTO requests SELECT 10 * id + n, id FROM projects, generate_series(1, 3) AS n;
 		INSERT INTO diffs SELECT 10 * id + n, id FROM requests, generate_series(1, 3) AS n; UPDATE requests SET latest = 10 * id + 3;`,
 	},
-	"ring of SET NULL": {
+	"cycle of SET NULL": {
 		`CREATE TABLE requests (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE, latest bigint);
 		CREATE TABLE diffs (id bigint PRIMARY KEY, request_id bigint REFERENCES requests ON DELETE CASCADE);
 		ALTER TABLE requests ADD FOREIGN KEY (latest) REFERENCES diffs ON DELETE SET NULL;
@@ -120,7 +120,7 @@ var shapes = map[string]shape{
 		INSERT INTO builds VALUES (7, 1, 91), (7, 2, 11), (8, 1, 11), (8, 2, 91); INSERT INTO narrow VALUES (7, 7), (8, 8);
 		INSERT INTO own SELECT 1, id FROM projects; INSERT INTO own SELECT id, id FROM projects;`,
 	},
-	"keys that decide about the partition": {
+	"foreign key in the partition key": {
 		`CREATE TABLE seats (id bigint, project_id bigint REFERENCES projects ON DELETE SET NULL, group_id bigint DEFAULT NULL REFERENCES groups ON DELETE SET DEFAULT)
 			PARTITION BY LIST (project_id);
 		CREATE TABLE seats_11 PARTITION OF seats FOR VALUES IN (11) PARTITION BY RANGE (group_id);
@@ -130,7 +130,7 @@ var shapes = map[string]shape{
 		CREATE INDEX ON seats (project_id); CREATE INDEX ON seats (group_id);`,
 		`INSERT INTO seats SELECT 10 * id + n, id, n FROM projects, generate_series(1, 2) AS n;`,
 	},
-	"several ways": {
+	"several paths": {
 		issues + `CREATE TABLE todos (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE SET NULL,
 			issue_id bigint REFERENCES issues ON DELETE CASCADE, note_id bigint REFERENCES notes ON DELETE CASCADE, group_id bigint REFERENCES groups ON DELETE CASCADE);
 		CREATE INDEX ON todos (project_id); CREATE INDEX ON todos (issue_id); CREATE INDEX ON todos (note_id); CREATE INDEX ON todos (group_id);`,
@@ -145,7 +145,7 @@ var shapes = map[string]shape{
 		`INSERT INTO repositories SELECT id, id, 'r' || id FROM projects; INSERT INTO commits SELECT 10 * id + n, hash FROM repositories, generate_series(1, 4) AS n;
 		INSERT INTO tags SELECT 'v1', hash FROM repositories;`,
 	},
-	"forbidden by what goes as well": {
+	"forbidden by rows that are deleted": {
 		issues + `CREATE TABLE milestones (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE CASCADE);
 		ALTER TABLE issues ADD COLUMN milestone_id bigint REFERENCES milestones ON DELETE RESTRICT;
 		ALTER TABLE issues ADD COLUMN duplicate_of bigint REFERENCES issues ON DELETE NO ACTION;
@@ -153,7 +153,7 @@ var shapes = map[string]shape{
 		someIssues + `INSERT INTO milestones SELECT id, id FROM groups; UPDATE issues SET milestone_id = project_id / 10 % 2 + 1, duplicate_of = 421 WHERE project_id < 90;
 		UPDATE issues SET milestone_id = 9 WHERE project_id > 90;`,
 	},
-	"forbidden by what goes by a path through one table twice": {
+	"forbidden by rows that are deleted through one table twice": {
 		`CREATE TABLE notes (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE, reply_to bigint REFERENCES notes ON DELETE CASCADE);
 		CREATE TABLE pins (id bigint PRIMARY KEY, note_id bigint REFERENCES notes ON DELETE CASCADE, project_id bigint REFERENCES projects ON DELETE NO ACTION);
 		CREATE INDEX ON notes (project_id); CREATE INDEX ON notes (reply_to); CREATE INDEX ON pins (note_id); CREATE INDEX ON pins (project_id);`,
@@ -177,38 +177,38 @@ func TestShapes(t *testing.T) {
 			engine.Sizes.Rows = 2
 			b.run(t, engine, groupdelete.Destroyed)
 			b.requireAsNative(t, s.tables, s.rows)
-			told := b.Rows("SELECT payload ->> 'project_id' FROM sexton.events WHERE kind = 'project_destroyed' ORDER BY 1")
-			was := b.Rows("SELECT id::text FROM (SELECT 10 * id + n AS id FROM (VALUES (1), (2), (3), (4), (9)) AS was (id), generate_series(1, 2) AS n) AS was WHERE id NOT IN (SELECT id FROM projects) ORDER BY 1")
-			require.Equal(t, was, told, "each project's end is told once")
+			events := b.Rows("SELECT payload ->> 'project_id' FROM sexton.events WHERE kind = 'project_destroyed' ORDER BY 1")
+			want := b.Rows("SELECT id::text FROM (SELECT 10 * id + n AS id FROM (VALUES (1), (2), (3), (4), (9)) AS was (id), generate_series(1, 2) AS n) AS was WHERE id NOT IN (SELECT id FROM projects) ORDER BY 1")
+			require.Equal(t, want, events, "each deleted project has one event")
 		})
 	}
 }
 
-// A row that forbids the destruction is named. It and what it refers to are kept, with
-// the groups above, and an attempt is recorded.
-func TestForbidden(t *testing.T) {
+// The error names a row that forbids the destruction. The row, the rows that it refers to
+// and the groups above are kept, and an attempt is recorded.
+func TestForbiddingRow(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, rows, want string }
 	pgtest.Each(t, map[string]example{
-		"by a table of its own": {
+		"row of another table": {
 			issues + `CREATE TABLE invoices (id bigint PRIMARY KEY, note_id bigint, CONSTRAINT paid FOREIGN KEY (note_id) REFERENCES notes ON DELETE RESTRICT);
 			CREATE INDEX ON invoices (note_id);`,
 			someIssues + `INSERT INTO invoices VALUES (7, 3211), (8, 9111);`,
 			"invoices: the row with id 7 refers to notes, and foreign key paid has no ON DELETE action",
 		},
-		"by a row that stays": {
+		"row that is kept": {
 			issues + `ALTER TABLE issues ADD COLUMN duplicate_of bigint, ADD CONSTRAINT duplicate FOREIGN KEY (duplicate_of) REFERENCES issues ON DELETE NO ACTION;
 			CREATE INDEX ON issues (duplicate_of);`,
 			someIssues + `UPDATE issues SET duplicate_of = 421 WHERE id IN (111, 911);`,
 			"issues: the row with id 911 refers to issues, and foreign key duplicate has no ON DELETE action",
 		},
-		"by a column that cannot be NULL": {
+		"column that is NOT NULL": {
 			`CREATE TABLE logs (name text PRIMARY KEY, group_id bigint NOT NULL, CONSTRAINT logged FOREIGN KEY (group_id) REFERENCES groups ON DELETE SET NULL);
 			CREATE INDEX ON logs (group_id);`,
 			`INSERT INTO logs VALUES ('first', 3);`,
 			"logs: the row with name first refers to groups, and foreign key logged sets NOT NULL columns to NULL",
 		},
-		"by a period": {
+		"period": {
 			`CREATE TABLE rates (code int4range, valid daterange, group_id bigint REFERENCES groups ON DELETE CASCADE, PRIMARY KEY (code, valid WITHOUT OVERLAPS));
 			CREATE TABLE bookings (id bigint PRIMARY KEY, rate int4range, during daterange,
 				CONSTRAINT booked FOREIGN KEY (rate, PERIOD during) REFERENCES rates (code, PERIOD valid));
@@ -219,8 +219,8 @@ func TestForbidden(t *testing.T) {
 		},
 	}, func(t *testing.T, name string, test example) {
 		pgtest.RequireVersion(t, newSince[name])
-		_, err := native(t, test.tables, test.rows)
-		require.Error(t, err, "Postgres refuses it, too")
+		_, err := deleteNatively(t, test.tables, test.rows)
+		require.Error(t, err, "Postgres returns an error, too")
 		b := setup(t, test.tables, test.rows)
 		require.Equal(t, test.want, b.destroy(t, groupdelete.Stuck).Reason)
 		require.Len(t, b.Rows("SELECT FROM groups WHERE id IN (1, 9)"), 2)
@@ -229,12 +229,12 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
-// invoices forbid the end of notes.
+// invoices creates a table whose rows forbid the deletion of notes.
 const invoices = `CREATE TABLE invoices (id bigint PRIMARY KEY, note_id bigint, CONSTRAINT paid FOREIGN KEY (note_id) REFERENCES notes ON DELETE RESTRICT);
 CREATE INDEX ON invoices (note_id);`
 
-// A row that forbids it and comes in once it has begun stops the rows above it alone.
-func TestForbiddenMeanwhile(t *testing.T) {
+// A forbidding row that is inserted during the destruction keeps only the rows above it.
+func TestForbiddingRowDuringTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues+invoices, someIssues)
 	b.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1)")
@@ -247,22 +247,22 @@ func TestForbiddenMeanwhile(t *testing.T) {
 		b.Rows("SELECT id, group_id FROM projects ORDER BY id"))
 	require.Equal(t, [][]string{{"3211"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"),
-		"the tree is as it was, but for what is gone")
-	require.Len(t, b.Rows("SELECT FROM members WHERE source_id IN (1, 2, 3)"), 3, "its owners still own it")
+		"groups 1 to 3 are kept, and group 4 is deleted")
+	require.Len(t, b.Rows("SELECT FROM members WHERE source_id IN (1, 2, 3)"), 3, "the group keeps its owners")
 
 	b.Exec("DELETE FROM invoices")
 	b.destroy(t, groupdelete.Destroyed)
 }
 
-// A change of the group's own row does not hide the projects that are left: its members
-// stay with them.
-func TestGroupThatChangesWhileItsProjectsGo(t *testing.T) {
+// If the row of the group changes during the run, the projects below it are still found,
+// so the group keeps its members.
+func TestGroupChangesDuringTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues+invoices, someIssues)
 	b.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1)")
 	b.Exec("INSERT INTO invoices VALUES (7, 1111)")
 	engine := b.engine(t, 1)
-	changed := once(engine, func(stats *groupdelete.Stats) bool {
+	changed := doOnce(engine, func(stats *groupdelete.Stats) bool {
 		return stats.Batches > 0 &&
 			stats.Step == "projects of group 1"
 	},
@@ -270,9 +270,9 @@ func TestGroupThatChangesWhileItsProjectsGo(t *testing.T) {
 	b.run(t, engine, groupdelete.Stuck)
 	require.True(t, changed())
 	require.Equal(t, [][]string{{"11"}}, b.Rows("SELECT id FROM projects WHERE id < 90"))
-	require.Len(t, b.Rows("SELECT FROM members WHERE source_id = 1"), 1, "its owners still own it")
+	require.Len(t, b.Rows("SELECT FROM members WHERE source_id = 1"), 1, "the group keeps its owners")
 
-	// A trigger that changes it with each batch stops nothing.
+	// A trigger that changes the group with each batch does not prevent its deletion.
 	b.Exec(`DELETE FROM invoices; ALTER TABLE groups ADD n integer NOT NULL DEFAULT 0; INSERT INTO projects SELECT n, 1, n FROM generate_series(1000, 1030) AS n;
 		CREATE FUNCTION recount() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE public.groups SET n = n + 1 WHERE id = old.group_id; RETURN NULL; END';
 		CREATE TRIGGER recount AFTER DELETE ON projects FOR EACH ROW EXECUTE FUNCTION recount()`)
@@ -281,7 +281,7 @@ func TestGroupThatChangesWhileItsProjectsGo(t *testing.T) {
 	b.run(t, engine, groupdelete.Destroyed)
 }
 
-func TestPlanOfTheReference(t *testing.T) {
+func TestPlanOfTheReferenceApplication(t *testing.T) {
 	t.Parallel()
 	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), dbtest.Reference(t).Pool(), dbtest.Names(),
 		groupdelete.Groups{}, true))(t)
@@ -290,11 +290,11 @@ func TestPlanOfTheReference(t *testing.T) {
 	require.Contains(t, tables, "issues")
 	require.Contains(t, tables, "members")
 	require.NotContains(t, tables, "users")
-	require.NotContains(t, tables, "notes", "a loose key: its tombstone does it")
+	require.NotContains(t, tables, "notes", "notes have a loose foreign key")
 	require.Equal(t, "groups", tables[len(tables)-1])
 }
 
-func TestPlanWithoutTheTables(t *testing.T) {
+func TestPlanWithoutTables(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec("CREATE TABLE groups (id bigint)")
@@ -305,8 +305,8 @@ func TestPlanWithoutTheTables(t *testing.T) {
 	require.Equal(t, "table groups has no column parent_id", problems[0].Message)
 }
 
-// Keys without an index are no error, but slow.
-func TestPlanNamesMissingIndexes(t *testing.T) {
+// A key without an index is a warning, and the group can be deleted.
+func TestPlanReportsMissingIndexes(t *testing.T) {
 	t.Parallel()
 	b := setup(t,
 		"CREATE TABLE labels (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE);",

@@ -27,7 +27,7 @@ func (r *run) destroyGroup(ctx context.Context, g dml.ID) (dml.Result, error) {
 	}
 	r.lineage = append(r.lineage, g)
 	defer func() { r.lineage = r.lineage[:len(r.lineage)-1] }()
-	held, circle := false, false
+	held, cycle := false, false
 	for part := projectsPart; part <= restPart; part++ {
 		if held && part == membershipsPart {
 			// A group keeps its members while it has projects or sub-groups.
@@ -41,22 +41,22 @@ func (r *run) destroyGroup(ctx context.Context, g dml.ID) (dml.Result, error) {
 		if part == subgroupsPart {
 			ended, err = r.subgroups(ctx, g)
 		} else {
-			ended, circle, err = r.clearPart(ctx, g, part)
-			circle = circle && r.Waits && r.Fault == nil && r.Obstacle.Message == ""
+			ended, cycle, err = r.clearPart(ctx, g, part)
+			cycle = cycle && r.Waits && r.Fault == nil && r.Obstacle.Message == ""
 		}
 		if err != nil || ended == dml.Yielded {
 			return ended, err
 		}
 		// A cycle of rows that contains the group is deleted in the last transaction.
-		held = held || ended == dml.Blocked && !circle
+		held = held || ended == dml.Blocked && !cycle
 	}
 	if held {
 		return dml.Blocked, nil
 	}
-	return r.finish(ctx, g, circle)
+	return r.finish(ctx, g, cycle)
 }
 
-// partName returns the name of a part for people.
+// partName returns the display name of a part.
 func partName(p int) string {
 	switch p {
 	case projectsPart:
@@ -79,7 +79,8 @@ func (r *run) beginPart(ctx context.Context, p int, group dml.ID) error {
 	return r.record(ctx)
 }
 
-// handle handles the error of a statement on Sexton's tables or on a single group.
+// handle passes an error of a statement on Sexton's tables, or on a single group, to
+// HandleError.
 func (r *run) handle(err error) (dml.Result, error) {
 	return r.HandleError(err, r.engine.Plan.groups.table.Label())
 }
@@ -89,7 +90,7 @@ func (r *run) handle(err error) (dml.Result, error) {
 // group's row is unchanged, since it finds no rows below an outdated version. The
 // application may change the row at any time, and triggers on rows below may change it
 // with each batch.
-func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, circle bool, _ error) {
+func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, cycle bool, _ error) {
 	for changed := 0; changed <= mostRefills; {
 		w, err := r.groupWindow(ctx, g)
 		if err != nil {
@@ -142,7 +143,7 @@ func (p *Plan) groupWindow(ctx context.Context, read dml.Reader, g dml.ID, linea
 		p.table(), p.id("target"), p.lineageHolds(2))
 	found, err := dml.Select(ctx, read, func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, row.Scan(&leaf, &one.At, &one.Version)
-	}, sql, p.parameter(g), dml.KeysOf(p.key.Integer, lineage...))
+	}, sql, p.key.Argument(g), dml.KeysOf(p.key.Integer, lineage...))
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -162,12 +163,12 @@ func (r *run) subgroups(ctx context.Context, g dml.ID) (dml.Result, error) {
 	}
 	sql := statement(r.Session.Names, "subgroup", "{groups}", p.table(), "{lineage}", p.lineageHolds(3),
 		"{id}", p.id("above"), "{below}", p.id("below"), "{parent}", p.parent("below"))
-	var last any // All IDs are greater than NULL.
+	var last any // nil becomes NULL, with which the query returns the first group.
 	for {
 		if r.Paused(ctx) {
 			return dml.Yielded, nil
 		}
-		next, err := dml.Select(ctx, r.Read, pgx.RowTo[dml.ID], sql, p.parameter(g), last,
+		next, err := dml.Select(ctx, r.Read, pgx.RowTo[dml.ID], sql, p.key.Argument(g), last,
 			dml.KeysOf(p.key.Integer, r.lineage...))
 		switch {
 		case err != nil:
@@ -175,7 +176,7 @@ func (r *run) subgroups(ctx context.Context, g dml.ID) (dml.Result, error) {
 		case len(next) == 0:
 			return ended, nil
 		}
-		last = p.parameter(next[0])
+		last = p.key.Argument(next[0])
 		if slices.Contains(r.lineage, next[0]) {
 			r.Obstacle = batch.Fault{
 				Table:   p.groups.table.Label(),
@@ -216,12 +217,12 @@ func (r *run) underLease(ctx context.Context, g dml.ID) (_ dml.Result, err error
 // finish deletes a group that no rows refer to. The same transaction deletes its schedule
 // and its lease and writes the event. If the group is in a cycle of rows, it also deletes
 // these rows.
-func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, error) {
-	var circle *drain.Cycle
-	if inCircle {
+func (r *run) finish(ctx context.Context, g dml.ID, inCycle bool) (dml.Result, error) {
+	var cycle *drain.Cycle
+	if inCycle {
 		w, err := r.groupWindow(ctx, g)
 		if err == nil && w != nil {
-			circle, err = r.Cycle(ctx, w)
+			cycle, err = r.Cycle(ctx, w)
 		}
 		if err != nil {
 			return r.handle(err)
@@ -234,17 +235,17 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	var live []bool
 	statements := []batch.Statement{p.lock(g), {
 		SQL:  p.finishStatement(r.Session.Names, refs),
-		Args: []any{p.parameter(g), dml.KeysOf(p.key.Integer, r.lineage...), r.group(), circle != nil, LeaseKey(g)},
+		Args: []any{p.key.Argument(g), dml.KeysOf(p.key.Integer, r.lineage...), r.group(), cycle != nil, LeaseKey(g)},
 		Scan: batch.One(&deleted, &live),
 	}}
-	if circle != nil {
-		statements = append(statements[:1], circle.Around(statements[1])...)
+	if cycle != nil {
+		statements = append(statements[:1], cycle.Around(statements[1])...)
 	}
 	judge := r.Watch(ctx, r.ShortWaits())
 	err := r.alter(ctx, r.ShortWaits(), 1, statements...)
 	f := judge(err)
-	if err != nil && circle != nil {
-		if err = circle.Failed(err); err == nil {
+	if err != nil && cycle != nil {
+		if err = cycle.Failed(err); err == nil {
 			return dml.Blocked, nil
 		}
 		f = batch.Judge(err)
@@ -255,8 +256,8 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	if deleted {
 		r.Changes++
 		r.Owner.OnDeleted(t, 1, 0)
-		if circle != nil {
-			circle.CountDeleted()
+		if cycle != nil {
+			cycle.CountDeleted()
 		}
 	}
 	r.batchDone(ctx)
@@ -264,7 +265,7 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	case deleted:
 		return dml.Finished, nil
 	case len(live) == 0:
-		// The group does not exist, or it was moved.
+		// The group does not exist, or it was moved away.
 		if err := r.forget(ctx, g); err != nil {
 			return r.handle(err)
 		}
@@ -320,9 +321,9 @@ func (r *run) recordFailure(ctx context.Context) error {
 // group or project that is moved loses at most the rows of that number of batches.
 const moveCheckEvery = 8
 
-// lineageHolds returns the condition that each group in an array (a parameter) is the
-// parent of the next one. A group that was moved away must be kept with everything below
-// it.
+// lineageHolds returns the condition that each group in an array is the parent of the
+// next one. The array is the parameter with the given number. A group that was moved away
+// must be kept with everything below it.
 func (p *Plan) lineageHolds(parameter int) string {
 	return fmt.Sprintf(`NOT EXISTS (
 	SELECT FROM unnest((%[2]s)[:pg_catalog.cardinality(%[2]s) OPERATOR(pg_catalog.-) 1], (%[2]s)[2:]) AS link (above, below)
@@ -330,10 +331,10 @@ func (p *Plan) lineageHolds(parameter int) string {
 )`, p.table(), p.key.Parameter(parameter), p.id("linked"), p.parent("linked"))
 }
 
-// escaped checks on every moveCheckEvery-th call whether a current group or project was
-// moved away. It treats a project that was changed in another way as moved, because
-// beginning again costs little.
-func (r *run) escaped(ctx context.Context) bool {
+// movedAway reports whether a current group or project was moved away. It checks this on
+// every moveCheckEvery-th call only. It treats a project that was changed in another way
+// as moved, because a restart of the deletion costs little.
+func (r *run) movedAway(ctx context.Context) bool {
 	if r.moveChecks++; r.moved || r.moveChecks%moveCheckEvery != 0 {
 		return r.moved
 	}
@@ -350,7 +351,7 @@ func (r *run) escaped(ctx context.Context) bool {
 }
 
 // holds returns the boolean result of a statement, or true if the statement fails. If the
-// error persists, a batch fails with it, too.
+// error persists, a batch returns it.
 func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
 	found, err := dml.Select(ctx, r.Read, pgx.RowTo[bool], sql, args...)
 	return err != nil || found[0]

@@ -67,6 +67,15 @@ func (k *Key) Lock(keys any) (string, []any) {
 // Composite reports whether keys have several columns.
 func (k *Key) Composite() bool { return len(k.KeyColumns) > 1 }
 
+// Argument returns an ID as an argument of statements: an int64 for an integer key,
+// otherwise its text form.
+func (k *Key) Argument(id ID) any {
+	if k.Integer {
+		return id.Number()
+	}
+	return id.Text
+}
+
 // Parameter returns parameter n as an array of keys, with the type of the column.
 // Composite keys are text, as they are stored. Integers of different width share an
 // operator family, so an index on an integer column is used for a bigint array.
