@@ -19,9 +19,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// organizations is an application with keys of one type. Its tables members, projects,
-// users and application_settings are not GitLab's. Organizations are 1 to 6: 2 and 3 are
-// below 1, 4 is below 3.
+// organizations returns SQL that creates an application whose keys have one type. Its
+// tables members, projects, users and application_settings have other columns than
+// GitLab's. It has the organizations 1 to 6.
 func organizations(kind string) string {
 	return strings.ReplaceAll(fmt.Sprintf(`
 CREATE TABLE organizations (
@@ -46,7 +46,7 @@ ANALYZE`, dbtest.KeySQL(kind, "n"), dbtest.KeySQL(kind, "n % 6 + 1")), "$", kind
 
 const account = "00000000-0000-0000-0000-00000000000a"
 
-// organization describes the table with all that may be configured.
+// organization returns a configuration with all options.
 func organization() migrate.Groups {
 	return migrate.Groups{
 		Table: "organizations", Key: "id", Parent: "above", MarkedOn: "deleted_on", MarkedBy: "deleted_by", Period: 30,
@@ -70,7 +70,7 @@ func setupAny(t *testing.T, kind string, groups migrate.Groups, later ...string)
 	return s
 }
 
-// addKind adds the kind of job that destroys a group.
+// addKind adds the job kind that destroys a group.
 func (s anySite) addKind() {
 	s.Exec(`INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults, row_table, row_column, row_argument)
 		VALUES ('group_destroy', 'group_destroy', false, 25, '{"group_id": "key", "user_id": "key"}', '{"user_id": ""}', 'organizations', 'id', 'group_id')`)
@@ -82,21 +82,21 @@ func (s anySite) id(n int) dml.ID {
 	return dml.ID{Text: s.key(n), Integer: s.kind == "bigint" || s.kind == "integer"}
 }
 
-// below puts organizations 2 and 3 below 1, and 4 below 3.
-func (s anySite) below() {
+// nestOrganizations puts organizations 2 and 3 below 1, and 4 below 3.
+func (s anySite) nestOrganizations() {
 	for child, above := range map[int]int{2: 1, 3: 1, 4: 3} {
 		s.Exec("UPDATE organizations SET above = $1 WHERE id = $2", s.key(above), s.key(child))
 	}
 }
 
-// try returns the error of a statement.
+// try executes a statement and returns its error.
 func (s anySite) try(t *testing.T, sql string, args ...any) error {
 	_, err := s.Pool().Exec(t.Context(), sql, args...)
 	return err
 }
 
-// destroy runs the engine until a group is gone, and kills its connection after some of
-// the first batches.
+// destroy runs the engine until the group is deleted. It kills the connection of the
+// first runs, the given number of them.
 func (s anySite) destroy(t *testing.T, id dml.ID, kills int) *groupdelete.Stats {
 	of := groupdelete.Groups{Table: s.groups.Table, Key: s.groups.Key, Parent: s.groups.Parent, Path: "slug"}
 	for run := 0; ; run++ {
@@ -131,28 +131,29 @@ func (s anySite) destroy(t *testing.T, id dml.ID, kills int) *groupdelete.Stats 
 	}
 }
 
-// An organization is marked by the door or by the application, restored, decided about
-// and destroyed, with keys of every type.
+// Groups of any table, with keys of every type, can be marked by a function or by the
+// application, restored, decided about and destroyed.
 func TestGroupsOfAnyTable(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, dbtest.Keys, func(t *testing.T, kind, _ string) {
 		s := setupAny(t, kind, organization())
-		s.below()
+		s.nestOrganizations()
 		const shown = "SELECT slug, domain, deleted_on = (now() AT TIME ZONE 'UTC')::date, deleted_by FROM organizations WHERE id = $1"
 		before := s.Rows(shown, s.key(1))
-		require.True(t, s.ask(t, "schedule_group_deletion", s.key(1), account))
-		require.False(t, s.ask(t, "schedule_group_deletion", s.key(1), nil))
+		require.True(t, s.call(t, "schedule_group_deletion", s.key(1), account))
+		require.False(t, s.call(t, "schedule_group_deletion", s.key(1), nil))
 		suffix := "-deletion_scheduled-" + s.key(1)
 		domain := "1.example.com" + suffix
 		if len([]rune(domain)) > 40 {
 			suffix, domain = "", "1.example.com"
 		}
 		require.Equal(t, [][]string{{"org 1" + suffix, domain, "t", account}}, s.Rows(shown, s.key(1)))
-		require.True(t, s.ask(t, "cancel_group_deletion", s.key(1), account))
-		require.False(t, s.ask(t, "cancel_group_deletion", s.key(1), account))
+		require.True(t, s.call(t, "cancel_group_deletion", s.key(1), account))
+		require.False(t, s.call(t, "cancel_group_deletion", s.key(1), account))
 		require.Equal(t, before, s.Rows(shown, s.key(1)))
 
-		// The application marks by itself: 1 is due, 5 by its own period, and 6 is not.
+		// The application sets the marks itself: organization 1 is due, 5 is due by its
+		// own period, and 6 is not due.
 		s.Exec("UPDATE organizations SET deleted_on = current_date - 40 WHERE id = ANY ($1)",
 			[]string{s.key(1), s.key(6)})
 		s.Exec("UPDATE organizations SET days = 60 WHERE id = $1", s.key(6))
@@ -188,44 +189,43 @@ func TestGroupsOfAnyTable(t *testing.T) {
 	})
 }
 
-// Without a parent there are no sub-groups, and nothing but the key and the mark is
-// needed. A destruction that waits can be cancelled, and one that was asked for now is
-// due.
+// A table of groups needs only a key and a mark. A destruction that has not begun can be
+// cancelled, and delete_group_now makes a group due.
 func TestGroupsWithoutParents(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "uuid", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30},
 		"ALTER TABLE organizations DROP above, DROP deleted_by, DROP days, DROP domain")
-	require.True(t, s.ask(t, "delete_group_now", s.key(2), s.key(9)))
-	require.False(t, s.ask(t, "delete_group_now", s.key(2), s.key(9)))
+	require.True(t, s.call(t, "delete_group_now", s.key(2), s.key(9)))
+	require.False(t, s.call(t, "delete_group_now", s.key(2), s.key(9)))
 	require.Equal(t, [][]string{{`{"user_id": "` + s.key(9) + `", "group_id": "` + s.key(2) + `"}`}},
 		s.Rows("SELECT args FROM sexton.river_job"))
-	require.True(t, s.ask(t, "cancel_group_deletion", s.key(2), nil))
+	require.True(t, s.call(t, "cancel_group_deletion", s.key(2), nil))
 	require.Equal(t, groupdelete.Kept, s.destroy(t, s.id(2), 0).Outcome)
-	require.True(t, s.ask(t, "delete_group_now", s.key(2), nil))
+	require.True(t, s.call(t, "delete_group_now", s.key(2), nil))
 	require.Equal(t, groupdelete.Destroyed, s.destroy(t, s.id(2), 0).Outcome)
 	require.Equal(t, [][]string{{"5", "250"}},
 		s.Rows("SELECT (SELECT count(*) FROM organizations), (SELECT count(*) FROM documents)"))
 }
 
-// The application's rule decides, with its owner's rights, about marking and when the
-// period is over.
-func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
+// The application's rule function decides about marking a group and, at the end of the
+// period, about its deletion. It must be SECURITY DEFINER and not STRICT.
+func TestRuleDecidesWhoRemovesGroups(t *testing.T) {
 	t.Parallel()
 	groups := organization()
 	groups.MayRemove = "may_remove"
 	const rule = `CREATE FUNCTION may_remove(key bigint, account uuid) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-		AS $$ SELECT CASE WHEN account IS NULL THEN 'nobody asked' WHEN key = 2 THEN 'it is the second' END $$`
+		AS $$ SELECT CASE WHEN account IS NULL THEN 'no user' WHEN key = 2 THEN 'group 2' END $$`
 	s := setupAny(t, "bigint", organization(), rule)
 	require.NoError(t, s.MigrateGroups(t, groups))
 	s.addKind()
 	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(2, $1)", account),
 		"user "+account+" may not remove it (SQLSTATE SX021)")
-	require.True(t, s.ask(t, "schedule_group_deletion", 1, account))
+	require.True(t, s.call(t, "schedule_group_deletion", 1, account))
 	s.Exec("UPDATE organizations SET deleted_on = current_date - 40 WHERE id IN (1, 2, 3)")
 	s.Exec("UPDATE organizations SET deleted_by = $1 WHERE id = 2", account)
 	stats := s.pass(t)
 	require.EqualValues(t, 1, stats.GroupsEnqueued, "%v", stats)
-	require.EqualValues(t, 2, stats.GroupsRestored, "2 by the rule, 3 as nobody is known who asked")
+	require.EqualValues(t, 2, stats.GroupsRestored, "group 2 by the rule, and group 3 because no user is recorded")
 	require.Equal(t, [][]string{{"2"}, {"3"}},
 		s.Rows("SELECT payload -> 'group_id' FROM sexton.events WHERE kind = 'group_restored' AND payload ->> 'reason' = 'not_permitted' ORDER BY 1"))
 
@@ -241,12 +241,12 @@ func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
 		`adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the privileges of Sexton's owner`)
 }
 
-const notTheConfigured = "groups of another table or key than the configured one are being destroyed"
+const otherGroupsMessage = "groups of another table or key than the configured one are being destroyed"
 
-// Another table, another key and another parent are refused while a group is being
-// destroyed, even if the types of the keys are the same: what has begun goes on by its
-// key alone.
-func TestOtherGroupsAreRefusedWhileOneIsBeingDestroyed(t *testing.T) {
+// A migration to another table, key or parent is refused while a group is being
+// destroyed, even if the types of the keys are equal. A destruction that has begun
+// continues by the key alone.
+func TestMigrationIsRefusedDuringADestruction(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;
 		CREATE TABLE companies (LIKE organizations INCLUDING ALL)`)
@@ -261,7 +261,7 @@ func TestOtherGroupsAreRefusedWhileOneIsBeingDestroyed(t *testing.T) {
 		companies, of(func(g *migrate.Groups) { g.Key = "number" }),
 		of(func(g *migrate.Groups) { g.Parent = "number" }),
 	} {
-		require.ErrorContains(t, s.MigrateGroups(t, other), notTheConfigured)
+		require.ErrorContains(t, s.MigrateGroups(t, other), otherGroupsMessage)
 	}
 	require.NoError(t, s.MigrateGroups(t, of(func(g *migrate.Groups) { g.Period = 7 })))
 	role := s.CreateRole()
@@ -273,28 +273,28 @@ func TestOtherGroupsAreRefusedWhileOneIsBeingDestroyed(t *testing.T) {
 		s.Rows("SELECT count(*), has_table_privilege($1, 'sexton.groups', 'SELECT') FROM sexton.groups", role))
 }
 
-// GitLab's groups take the place of an application's, and the other way round, only when
-// none is being destroyed.
-func TestGitLabsGroupsAreOtherGroups(t *testing.T) {
+// A migration between GitLab's groups and another table is refused while a group is being
+// destroyed.
+func TestMigrationFromAndToGitLabsGroups(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	clubs := migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "deleted_on", Period: 30}
 	s.Exec("CREATE TABLE clubs (id bigint PRIMARY KEY, deleted_on date); INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
-	require.ErrorContains(t, s.MigrateGroups(t, clubs), notTheConfigured)
+	require.ErrorContains(t, s.MigrateGroups(t, clubs), otherGroupsMessage)
 	s.Exec("DELETE FROM sexton.group_destructions")
 	require.NoError(t, s.MigrateGroups(t, clubs))
 	const trigger = "SELECT count(*) FROM pg_trigger WHERE tgname = 'sexton_group_schedule_lost'"
-	require.Equal(t, [][]string{{"0"}}, s.Rows(trigger), "it would act on groups that are not configured")
+	require.Equal(t, [][]string{{"0"}}, s.Rows(trigger), "the trigger would change groups that are not configured")
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
-	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{}), notTheConfigured)
+	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{}), otherGroupsMessage)
 	s.Exec("DELETE FROM sexton.group_destructions")
 	require.NoError(t, s.MigrateGroups(t, migrate.Groups{}))
 	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT to_regclass('sexton.groups') IS NULL"))
 	require.Equal(t, [][]string{{"1"}}, s.Rows(trigger))
 }
 
-// A worker that was restarted with another configuration deletes no group before the
-// migration: the marks are still those of the former table.
+// A worker that was restarted with another table of groups deletes no group before the
+// migration, because the marks are still those of the former table.
 func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;
@@ -325,8 +325,8 @@ func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 	require.Error(t, resolve(func(*groupdelete.Groups) {}))
 }
 
-// A key that several groups may have is refused: the destruction of one would delete the
-// others.
+// A key without a unique index is refused, because the destruction of one group would
+// delete other groups with the same key.
 func TestGroupsNeedAUniqueKey(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30})
@@ -342,9 +342,9 @@ func TestGroupsNeedAUniqueKey(t *testing.T) {
 	require.NoError(t, resolve())
 }
 
-// A key has one spelling in jobs, that of its row, so that two runs on one group exclude
-// each other.
-func TestJobsHaveTheSpellingOfTheRowsKey(t *testing.T) {
+// Jobs contain a key in the text form of its row, whatever the caller's form is, so that
+// two jobs for one group exclude each other.
+func TestJobsHaveTheTextFormOfTheRow(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string][]string{
 		"bigint": {`5`, `"5"`, `"05"`, `" 5 "`}, "uuid": {
@@ -352,29 +352,29 @@ func TestJobsHaveTheSpellingOfTheRowsKey(t *testing.T) {
 			`"00000000-0000-0000-0000-00000000000A"`, `"{0000000000000000000000000000000a}"`,
 		},
 		"text": {`"Zoë/5's <&>"`},
-	}, func(t *testing.T, kind string, spellings []string) {
+	}, func(t *testing.T, kind string, forms []string) {
 		s := setupAny(t, kind, organization())
 		if kind == "uuid" {
 			s.Exec("INSERT INTO organizations (id, slug) VALUES ($1, 'a')", account)
 		}
-		for _, spelling := range spellings {
-			s.Exec(`SELECT sexton.enqueue('group_destroy', jsonb_build_object('group_id', $1::jsonb))`, spelling)
+		for _, form := range forms {
+			s.Exec(`SELECT sexton.enqueue('group_destroy', jsonb_build_object('group_id', $1::jsonb))`, form)
 		}
-		require.Equal(t, [][]string{{spellings[0]}}, s.Rows("SELECT args -> 'group_id' FROM sexton.river_job"))
+		require.Equal(t, [][]string{{forms[0]}}, s.Rows("SELECT args -> 'group_id' FROM sexton.river_job"))
 		require.ErrorContains(t,
 			s.try(t, `SELECT sexton.enqueue('group_destroy', '{"group_id": "00000000-0000-0000-0000-0000000000ff"}')`),
 			map[bool]string{true: "invalid input syntax", false: "there is no row of organizations"}[kind == "bigint"])
 	})
 }
 
-// Tables that do not fit are refused by name, and so is another type of key while a group
-// is being destroyed.
-func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
+// A migration reports tables and columns that do not exist or have the wrong type. It
+// refuses another type of key while a group is being destroyed.
+func TestInvalidGroupsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization())
 	s.Exec(`CREATE TABLE clubs (id numeric PRIMARY KEY, deleted_at timestamptz); CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date);
 		CREATE TABLE squads (id uuid PRIMARY KEY, above text, deleted_on date)`)
-	for says, groups := range map[string]migrate.Groups{
+	for message, groups := range map[string]migrate.Groups{
 		"adjourned_groups.groups.key: clubs.id is of type numeric instead of bigint, integer, uuid or text (name another column, or change its type)\n" +
 			"adjourned_groups.groups.marked_on: clubs.deleted_at is of type timestamp with time zone instead of date": {Table: "clubs", Key: "id", MarkedOn: "deleted_at"},
 		"adjourned_groups.groups.key: table clubs has no column uid (did you mean id?)\n" +
@@ -384,59 +384,59 @@ func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 			Key:   "id", Parent: "above", MarkedOn: "deleted_on",
 		},
 	} {
-		require.ErrorContains(t, s.MigrateGroups(t, groups), says)
+		require.ErrorContains(t, s.MigrateGroups(t, groups), message)
 	}
 	teams := migrate.Groups{Table: "teams", Key: "id", MarkedOn: "deleted_on", Period: 1}
 	s.Exec("INSERT INTO sexton.group_destructions (group_id) VALUES (1)")
-	require.ErrorContains(t, s.MigrateGroups(t, teams), notTheConfigured)
+	require.ErrorContains(t, s.MigrateGroups(t, teams), otherGroupsMessage)
 	s.Exec("DELETE FROM sexton.group_destructions")
 	require.NoError(t, s.MigrateGroups(t, teams))
 	require.NoError(t, s.MigrateGroups(t, teams))
 	s.Exec("INSERT INTO teams VALUES ($1)", account)
-	require.True(t, s.ask(t, "schedule_group_deletion", account, account))
+	require.True(t, s.call(t, "schedule_group_deletion", account, account))
 	require.Equal(t, [][]string{{"sexton.delete_group_now(uuid,uuid)"}},
 		s.Rows("SELECT oid::regprocedure FROM pg_proc WHERE proname = 'delete_group_now'"))
 	require.Equal(t, [][]string{{"1"}},
 		s.Rows("SELECT count(*) FROM pg_proc WHERE proname ~ 'schedule_group_deletion'"))
 }
 
-// The door marks a group as of today, so that the group's own period counts from today,
-// whether it is longer or shorter than the configured one.
-func TestTheDoorMarksTodayWhateverTheGroupsPeriod(t *testing.T) {
+// schedule_group_deletion sets the mark to today, so that the group's own period counts
+// from today, whether it is longer or shorter than the configured period.
+func TestScheduleMarksTodayWithAnyPeriod(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization())
 	for id, days := range map[int]int{5: 90, 6: 5} {
 		s.Exec("UPDATE organizations SET days = $2 WHERE id = $1", id, days)
-		require.True(t, s.ask(t, "schedule_group_deletion", id, account))
+		require.True(t, s.call(t, "schedule_group_deletion", id, account))
 	}
 	const shown = `SELECT id, deleted_on - (now() AT TIME ZONE 'UTC')::date, (SELECT marked_for_deletion_on - sexton.group_deletion_cutoff()
 		FROM sexton.groups WHERE groups.id = organizations.id) FROM organizations WHERE deleted_on IS NOT NULL ORDER BY id`
 	require.Equal(t, [][]string{{"5", "0", "90"}, {"6", "0", "5"}}, s.Rows(shown))
-	require.True(t, s.ask(t, "delete_group_now", 5, account))
+	require.True(t, s.call(t, "delete_group_now", 5, account))
 	require.Equal(t, [][]string{{"5", "-91", "-1"}, {"6", "0", "5"}}, s.Rows(shown))
 }
 
-// The doors work with columns that have the names of their variables.
-func TestColumnsMayHaveTheNamesOfTheDoorsVariables(t *testing.T) {
+// The functions work if columns have the same names as their variables.
+func TestColumnsMayHaveNamesOfVariables(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD suffix text, ADD tail text, ADD day date DEFAULT '2000-01-01',
 		ADD requester uuid, ADD due date, ADD attempt integer, ADD scheduled_by uuid`)
 	const shown = "SELECT slug, deleted_on = (now() AT TIME ZONE 'UTC')::date, deleted_by FROM organizations WHERE id = 2"
 	s.Exec("INSERT INTO organizations (id, slug) VALUES (7, 'org 2-deletion_scheduled-2')")
-	require.True(t, s.ask(t, "schedule_group_deletion", 2, account))
+	require.True(t, s.call(t, "schedule_group_deletion", 2, account))
 	scheduled := s.Rows(shown)
 	require.Regexp(t, "^org 2-.{5}-deletion_scheduled-2$", scheduled[0][0])
 	require.Equal(t, []string{"t", account}, scheduled[0][1:])
-	require.True(t, s.ask(t, "delete_group_now", 2, account))
+	require.True(t, s.call(t, "delete_group_now", 2, account))
 	require.Equal(t, [][]string{{"-1"}},
 		s.Rows("SELECT deleted_on - sexton.group_deletion_cutoff() FROM organizations WHERE id = 2"))
-	require.True(t, s.ask(t, "cancel_group_deletion", 2, account))
+	require.True(t, s.call(t, "cancel_group_deletion", 2, account))
 	require.Equal(t, "NULL", s.Rows(shown)[0][1])
 	require.Regexp(t, "^org 2-.{5}$", s.Rows(shown)[0][0])
 }
 
-// A view is created again if one of its columns gets another type.
-func TestColumnsOfViewsChangeTheirTypes(t *testing.T) {
+// The view of groups is created again if one of its columns gets another type.
+func TestViewIsRecreatedForOtherTypes(t *testing.T) {
 	t.Parallel()
 	without := migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30}
 	s := setupAny(t, "integer", without, "CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date)")
@@ -450,9 +450,9 @@ func TestColumnsOfViewsChangeTheirTypes(t *testing.T) {
 	}
 }
 
-// A rule of the application's own is not dropped for Sexton's when the keys get another
-// type.
-func TestARuleOfTheApplicationOutlivesOtherKeys(t *testing.T) {
+// If the keys get another type, a migration keeps a rule that the application has
+// replaced, and requires a rule for the new type.
+func TestReplacedRuleIsKeptForOtherKeys(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date);
 		CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id uuid, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false'`)
@@ -468,5 +468,5 @@ func TestARuleOfTheApplicationOutlivesOtherKeys(t *testing.T) {
 	require.ErrorContains(t, s.MigrateGroups(t, organization()), "sexton.may_remove_group(uuid,uuid) is the application's own rule")
 	s.Exec("DROP FUNCTION sexton.may_remove_group")
 	require.NoError(t, s.MigrateGroups(t, organization()))
-	require.True(t, s.ask(t, "schedule_group_deletion", 1, account))
+	require.True(t, s.call(t, "schedule_group_deletion", 1, account))
 }

@@ -22,13 +22,13 @@ type Backlog struct {
 	// Period is the number of days between mark and deletion. It is 0 if none is set.
 	// Then no group is due.
 	Period int64 `json:"period_days"`
-	// Due counts due groups that are not destroyed yet. Capped reports that there are
-	// more.
+	// Due counts due groups whose destruction has not begun. Capped reports that there
+	// are more.
 	Due    int64 `json:"due"`
 	Capped bool  `json:"capped"`
 	// Adjourned counts groups whose period has not ended.
 	Adjourned int64 `json:"adjourned"`
-	// Failed counts groups that are deferred because the decision failed or because their
+	// Failed counts groups that are deferred because the decision failed or their
 	// destruction could not begin. FailedCapped reports that there are more.
 	Failed       int64 `json:"failed"`
 	FailedCapped bool  `json:"failed_capped"`
@@ -61,7 +61,7 @@ type Group struct {
 	DueOn    *string `json:"due_on"`
 	// State is adjourned, due, deferred, enqueued, destroying, stuck or unscheduled.
 	State string `json:"state"`
-	// DestroyAt is when the job of the group runs next.
+	// DestroyAt is the time of the next run of the group's job.
 	DestroyAt *time.Time `json:"destroy_at"`
 	BegunAt   *time.Time `json:"begun_at"`
 	// Step is the current step. Done is the number of deleted rows, and Total an estimate
@@ -73,13 +73,13 @@ type Group struct {
 	// if no row was deleted.
 	ETASeconds *float64 `json:"eta_seconds"`
 	Attempts   int64    `json:"attempts"`
-	// LastError is why the destruction failed last or could not begin, or why the
-	// decision failed.
+	// LastError is the error of the last destruction, or the reason for which the
+	// destruction could not begin or the decision failed.
 	LastError string `json:"last_error,omitempty"`
-	// JobID is the unfinished job that destroys the group, or 0.
+	// JobID is the id of the unfinished job that destroys the group, or 0.
 	JobID int64 `json:"-"`
-	// RetryAt is when a deferred group is due again, or nil if the next pass decides
-	// about it.
+	// RetryAt is the time at which a deferred group is due again, or nil if the next pass
+	// decides about the group.
 	RetryAt *time.Time `json:"-"`
 }
 
@@ -115,9 +115,9 @@ func first(groups []Group, err error) (*Group, error) {
 	return &groups[0], nil
 }
 
-// Retry makes a failed group due for the next pass and returns it, or nil if it has not
-// failed. The caller starts the group's job, or inserts one if a destruction that has
-// begun has none.
+// Retry makes a failed group due for the next pass and returns the group, or nil if it
+// has not failed. The caller starts the job of the group. If the destruction has begun
+// and has no job, the caller inserts one.
 func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id string) (*Group, error) {
 	if _, err := tx.Exec(ctx, names.Render(statement("retry")), id); err != nil {
 		return nil, fmt.Errorf("retry group %s: %w", id, err)
@@ -137,7 +137,7 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (proble
 		return nil, fmt.Errorf("look up tables of groups: %w", err)
 	}
 	if !installed {
-		return nil, nil // The check of the schema reports it.
+		return nil, nil // The check of the schema reports that the component is not installed.
 	}
 	var found problem.List
 	add := func(severity problem.Severity, object, message, fix string) {

@@ -21,25 +21,25 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Killed between any two statements, and before any answer, a pass leaves what the next
-// one completes.
-func TestKilledAnywhere(t *testing.T) {
+// A pass that is killed before or after any statement leaves a state that the next pass
+// completes.
+func TestPassKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	s := setup(t,
 		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$`,
 		"CREATE TRIGGER refuse BEFORE UPDATE ON groups FOR EACH ROW WHEN (NEW.id = 12 AND NEW.marked_for_deletion_on IS NULL) EXECUTE FUNCTION refuse()")
-	s.scheduled(t, 1, 31, 10, 11, 12, 20)
-	// 10 and 20 are to be destroyed, 11 is restored, and 12 fails.
+	s.schedule(t, 1, 31, 10, 11, 12, 20)
+	// Groups 10 and 20 are enqueued, 11 is restored, and 12 fails.
 	s.Exec(`UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id IN (11, 12);
 		CREATE TABLE before AS SELECT * FROM groups; CREATE TABLE schedules_before AS SELECT * FROM group_deletion_schedules`)
-	again := func() {
+	reset := func() {
 		s.Exec(`TRUNCATE sexton.river_job, sexton.group_deletion_failures, sexton.events, group_deletion_schedules;
 			SET session_replication_role = replica; UPDATE groups SET marked_for_deletion_on = before.marked_for_deletion_on, name = before.name, path = before.path
 				FROM before WHERE before.id = groups.id;
 			RESET session_replication_role; INSERT INTO group_deletion_schedules SELECT * FROM schedules_before`)
 	}
-	kills := s.KillAnywhere(t, 3, func(v *dbtest.Victim) {
-		again()
+	kills := s.KilledAnywhere(t, 3, func(v *dbtest.Victim) {
+		reset()
 		session, end := s.Session(t, leaseKey)
 		session.Conn = v.Connect(t)
 		_, err := (&groupschedule.Engine{Spacing: spacing, Session: session}).Run(t.Context())
@@ -59,60 +59,61 @@ func TestKilledAnywhere(t *testing.T) {
 			s.Rows("SELECT group_id FROM group_deletion_schedules ORDER BY 1"))
 		require.False(t, s.due(t).Now)
 	})
-	require.Greater(t, kills, 10, "there are more places than that")
+	require.Greater(t, kills, 10, "the pass has more statements")
 }
 
-// cascades has the schedules go with their user, as GitLab's tables do.
+// cascades adds a foreign key by which schedules are deleted with their user, as GitLab's
+// tables have it.
 const cascades = `ALTER TABLE group_deletion_schedules ADD FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE`
 
-func TestAScheduleThatGoesWithItsUser(t *testing.T) {
+func TestScheduleIsDeletedWithItsUser(t *testing.T) {
 	t.Parallel()
 	const ada = "DELETE FROM members WHERE user_id = 2; "
 	restored := [][]string{{"group_restored", "11", "", "user_missing"}}
 	type example struct {
-		// delete deletes ada (2), who has scheduled group 11.
+		// delete deletes user 2 (ada), who has scheduled group 11.
 		delete string
 		marked [][]string
 		events [][]string
 	}
 	pgtest.Each(t, map[string]example{
-		"plain": {ada + "DELETE FROM users WHERE id = 2", [][]string{}, restored},
-		"queued, with an initiator who may remove the group": {
+		"not queued": {ada + "DELETE FROM users WHERE id = 2", [][]string{}, restored},
+		"queued by a user who may remove the group": {
 			ada + "SELECT sexton.delete_user(2, 1); DELETE FROM group_deletion_schedules WHERE user_id = 2; DELETE FROM users WHERE id = 2",
 			[][]string{{"11", "child-deletion_scheduled-11", "5", "1"}},
 			[][]string{{"group_deletion_handed_over", "11", "1", ""}},
 		},
-		"queued, with an initiator who may not": {
+		"queued by a user who may not remove it": {
 			ada + "SELECT sexton.delete_user(2, 3); DELETE FROM group_deletion_schedules WHERE user_id = 2",
 			[][]string{},
 			restored,
 		},
-		"queued, on its own behalf": {
+		"queued by itself": {
 			ada + "SELECT sexton.delete_user(2, 2); DELETE FROM group_deletion_schedules WHERE user_id = 2",
 			[][]string{},
 			restored,
 		},
-		"not at all, and the application has a reason": {
+		"user exists, and the application deletes the schedule": {
 			"DELETE FROM group_deletion_schedules WHERE user_id = 2",
 			[][]string{{"11", "child-deletion_scheduled-11", "5", "NULL"}},
 			[][]string{},
 		},
-		"after the mark": {
+		"mark is removed first": {
 			ada + "UPDATE groups SET marked_for_deletion_on = NULL; DELETE FROM users WHERE id = 2",
 			[][]string{},
 			[][]string{},
 		},
-		"while the group is being destroyed": {
+		"group is being destroyed": {
 			ada + "INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1); DELETE FROM users WHERE id = 2",
 			[][]string{{"11", "child-deletion_scheduled-11", "5", "NULL"}},
 			[][]string{},
 		},
-		"with its group": {
+		"group is deleted first": {
 			ada + "DELETE FROM groups WHERE id IN (11, 12); DELETE FROM users WHERE id = 2", [][]string{}, [][]string{},
 		},
 	}, func(t *testing.T, _ string, c example) {
 		s := setup(t, cascades)
-		s.scheduled(t, 2, 5, 11)
+		s.schedule(t, 2, 5, 11)
 		s.Exec("DELETE FROM sexton.events")
 		s.Exec(c.delete)
 		require.Equal(t, c.marked, s.marked())
@@ -120,11 +121,11 @@ func TestAScheduleThatGoesWithItsUser(t *testing.T) {
 	})
 }
 
-// invariant is what holds between any two transactions, whoever runs: a mark and a
-// schedule come and go together, with the suffix; no group has two jobs; and the events
-// tell of every change, in turn.
+// invariant returns violations of what is true between any two transactions. A group has
+// a mark if and only if it has a schedule and a suffix. No group has two jobs. Events of
+// scheduling and restoring a group alternate.
 const invariant = `
-SELECT 'mark without schedule, or the other way, or a name that does not fit: ' || groups.id
+SELECT 'mark, schedule or suffix is missing: ' || groups.id
 FROM groups LEFT JOIN group_deletion_schedules AS schedule ON group_id = groups.id
 WHERE (groups.marked_for_deletion_on IS NULL) <> (group_id IS NULL)
    OR (groups.marked_for_deletion_on IS NULL) = (path LIKE '%-deletion\_scheduled-%')
@@ -132,17 +133,18 @@ WHERE (groups.marked_for_deletion_on IS NULL) <> (group_id IS NULL)
 UNION ALL
 SELECT 'two jobs: ' || (args ->> 'group_id') FROM sexton.river_job WHERE state IN ('available', 'scheduled') GROUP BY args ->> 'group_id', args ->> 'user_id' HAVING count(*) > 1
 UNION ALL
-SELECT 'events out of turn: ' || group_id FROM (
+SELECT 'events do not alternate: ' || group_id FROM (
 	SELECT payload ->> 'group_id' AS group_id, kind, lag(kind, 1, 'group_restored') OVER (PARTITION BY payload ->> 'group_id' ORDER BY id) AS before
 	FROM sexton.events WHERE kind IN ('group_deletion_scheduled', 'group_restored')
-) AS turn WHERE kind = before
+) AS ordered WHERE kind = before
 UNION ALL
-SELECT 'the last event does not fit: ' || id FROM groups
+SELECT 'last event does not match the mark: ' || id FROM groups
 WHERE (marked_for_deletion_on IS NULL) <> coalesce((
 	SELECT kind = 'group_restored' FROM sexton.events WHERE kind IN ('group_deletion_scheduled', 'group_restored') AND payload ->> 'group_id' = groups.id::text ORDER BY events.id DESC LIMIT 1), true)`
 
-// Several sessions schedule, cancel, hasten and begin destructions of the same groups in
-// any order, beside passes of two workers, some of whose schedulers lose their rights.
+// Several sessions schedule, cancel and hasten the deletion of the same groups in random
+// order, while two workers run passes and the user who scheduled groups loses and regains
+// the permission. The invariant is true in the end.
 func TestRandomInterleavings(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -151,26 +153,26 @@ func TestRandomInterleavings(t *testing.T) {
 	const sessions, steps = 5, 60
 	var running sync.WaitGroup
 	errs := make(chan error, sessions+2)
-	working, done := context.WithCancel(t.Context())
+	working, stop := context.WithCancel(t.Context())
 	for range 2 {
-		running.Go(func() { errs <- s.keepPassing(working) })
+		running.Go(func() { errs <- s.runPasses(working) })
 	}
-	var acting sync.WaitGroup
+	var sessionsRunning sync.WaitGroup
 	for n := range sessions {
-		acting.Go(func() {
+		sessionsRunning.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(n)))
-			errs <- act(t.Context(), s.Pool(), random, steps)
+			errs <- runRandomStatements(t.Context(), s.Pool(), random, steps)
 		})
 	}
-	acting.Wait()
-	done()
+	sessionsRunning.Wait()
+	stop()
 	running.Wait()
 	close(errs)
 	for err := range errs {
 		require.NoError(t, err)
 	}
 	require.Empty(t, s.Rows(invariant))
-	// Whatever is left is decided in the end, and stays so.
+	// One more pass decides about all remaining groups.
 	s.Exec("UPDATE sexton.group_deletion_failures SET retry_at = clock_timestamp(); UPDATE users SET admin = true WHERE id = 1")
 	s.pass(t)
 	require.False(t, s.due(t).Now)
@@ -178,7 +180,7 @@ func TestRandomInterleavings(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT * FROM sexton.group_deletion_failures WHERE retry_at > clock_timestamp()"))
 }
 
-func act(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand, steps int) error {
+func runRandomStatements(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand, steps int) error {
 	groups := []int64{10, 11, 12, 20}
 	for range steps {
 		group := groups[random.IntN(len(groups))]
@@ -186,7 +188,8 @@ func act(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand, steps int) 
 			"SELECT sexton.schedule_group_deletion($1, 1)", "SELECT sexton.schedule_group_deletion($1, 2)",
 			"SELECT sexton.cancel_group_deletion($1, 1)", "SELECT sexton.cancel_group_deletion($1, 2)",
 			"SELECT sexton.delete_group_now($1, 1)",
-			// Time goes by. Sent as one, they are one transaction.
+			// These statements age the marks. They are one transaction, because they are
+			// sent as one query.
 			`SELECT FROM groups WHERE id = $1 FOR UPDATE;
 				UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 31 WHERE id = $1;
 				UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - 31 WHERE group_id = $1`,
@@ -206,9 +209,9 @@ func act(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand, steps int) 
 	return nil
 }
 
-// keepPassing runs one pass after the other, as a worker that is woken again and again.
-// Another one may hold the lease.
-func (s site) keepPassing(ctx context.Context) error {
+// runPasses runs one pass after the other, as a worker that is woken continually. It
+// retries if another worker holds the lease.
+func (s site) runPasses(ctx context.Context) error {
 	conn, err := s.Pool().Acquire(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
@@ -217,7 +220,7 @@ func (s site) keepPassing(ctx context.Context) error {
 	manager := lease.Manager{Jobs: s.Connected, Holder: fmt.Sprint(conn.Conn().PgConn().PID())}
 	for ctx.Err() == nil {
 		granted, err := manager.Acquire(context.WithoutCancel(ctx), leaseKey, time.Minute, s.Connected)
-		if _, taken := errors.AsType[*lease.HeldError](err); taken {
+		if _, held := errors.AsType[*lease.HeldError](err); held {
 			continue
 		}
 		if err != nil {

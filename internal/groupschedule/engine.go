@@ -21,8 +21,8 @@ const Table = "group_deletion_schedules"
 
 const (
 	defaultPage = 100
-	// reserve is the time before the end of its lease when a pass ends, so that the
-	// current decision can finish.
+	// reserve is the part of the lease that a pass leaves unused, so that the current
+	// decision can finish.
 	reserve = time.Second
 )
 
@@ -31,12 +31,12 @@ type Engine struct {
 	Session *batch.Session
 	// Page is the number of groups of one query; 0 stands for 100.
 	Page int
-	// Spacing is the time between the starts of two destructions. With 0 all may begin
-	// now.
+	// Spacing is the time between the starts of two destructions. With 0 all destructions
+	// may begin immediately.
 	Spacing time.Duration
 	// Runtime limits a pass, in addition to the lease. 0 means no limit.
 	Runtime time.Duration
-	// Blocker, if set, names the session that the current transaction waits for.
+	// Blocker, if set, returns the session that the current transaction waits for.
 	Blocker func(ctx context.Context, database string) string
 	// Progress, if set, is called with the statistics after every group. It must not keep
 	// them.
@@ -65,8 +65,8 @@ type run struct {
 	limits batch.Limits
 	// blocker is the session that the last decision waited for, if it is known.
 	blocker string
-	// after is the last group that was loaded. start is when the next destruction may
-	// begin.
+	// after is the id of the last group that was loaded. start is the time at which the
+	// next destruction may begin.
 	after any
 	start time.Time
 }
@@ -83,7 +83,7 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 	return err
 }
 
-// open reads the cutoff and the time when the first destruction may begin. It also
+// open reads the cutoff and the time at which the first destruction may begin. It also
 // deletes records of groups that were restored or deleted.
 func (r *run) open(ctx context.Context) error {
 	names := r.Session.Names
@@ -126,15 +126,16 @@ func (r *run) decide(ctx context.Context, id dml.ID) error {
 		return err
 	}
 	if decision.Outcome == Enqueued {
-		// Only destructions are spaced.
+		// Only enqueued destructions are spaced.
 		r.start = r.start.Add(r.Spacing)
 	}
 	r.report(ctx, decision)
 	return nil
 }
 
-// deferGroup records why the decision about a group failed, and defers the group. A lock
-// of another session, such as one that has inserted the same job, is not an attempt.
+// deferGroup defers a group and records the reason for which the decision failed. It
+// counts no attempt if another session holds a lock, such as a session that has inserted
+// the same job.
 func (r *run) deferGroup(ctx context.Context, id dml.ID, f batch.Fault, _ error) error {
 	f.Table = "groups"
 	outcome, attempts := Failed, 1
@@ -147,7 +148,7 @@ func (r *run) deferGroup(ctx context.Context, id dml.ID, f batch.Fault, _ error)
 		Args: []any{id.Text, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message), attempts},
 	})
 	if err != nil {
-		return fmt.Errorf("defer it: %w", err)
+		return fmt.Errorf("defer the group: %w", err)
 	}
 	r.report(ctx, Decision{GroupID: id, UserID: dml.IntegerID(0), RunAt: r.start, Outcome: outcome, Fault: f})
 	return nil
@@ -170,12 +171,12 @@ type Outcome string
 const (
 	// Enqueued means that a job was inserted that destroys the group.
 	Enqueued Outcome = "enqueued"
-	// Waiting means that there is already such a job.
+	// Waiting means that an unfinished job already destroys the group.
 	Waiting Outcome = "waiting"
 	// Restored means that the group was restored.
 	Restored Outcome = "restored"
-	// Undue means that the group was deleted or restored, or lost its schedule,
-	// meanwhile.
+	// Undue means that the group is no longer due: it was deleted or restored, or its
+	// schedule was deleted.
 	Undue Outcome = "undue"
 	// Locked means that another session has locked the group, which is deferred.
 	Locked Outcome = "locked"
@@ -190,9 +191,9 @@ type Decision struct {
 	UserID  dml.ID
 	Path    string
 	Outcome Outcome
-	// RunAt is when the destruction of an enqueued group begins.
+	// RunAt is the time at which the destruction of an enqueued group begins.
 	RunAt time.Time
-	// Reason is why a group was restored: not_permitted, or user_missing.
+	// Reason is the reason for which a group was restored: not_permitted or user_missing.
 	Reason string
 	// Fault is the error for locked and failed groups.
 	Fault batch.Fault
@@ -201,7 +202,7 @@ type Decision struct {
 // Stats are the statistics of one pass.
 type Stats struct {
 	// Cutoff is the date before which a mark makes a group due. It is nil if no period is
-	// set. Then the pass does nothing.
+	// set, and the pass does nothing then.
 	Cutoff *time.Time `json:"cutoff"`
 	// GroupsEnqueued counts groups whose destruction was enqueued, and GroupsRestored
 	// groups whose requester may no longer remove them. GroupsSkipped counts groups that
@@ -218,7 +219,8 @@ type Stats struct {
 	Errors      []batch.FaultCounts `json:"errors"`
 }
 
-// Changed reports whether the pass deserves a row of its own in the history.
+// Changed reports whether the history gets a separate row for the pass. Passes that
+// changed nothing share one.
 func (s *Stats) Changed() bool {
 	return s.GroupsEnqueued+s.GroupsRestored+s.GroupsFailed > 0 || s.OverLimit || s.Interrupted
 }
@@ -243,7 +245,8 @@ func (s *Stats) count(d Decision) {
 //go:embed queries
 var queries embed.FS
 
-// statement returns a file of the folder queries.
+// statement returns a file of the folder queries, to be rendered for the configured
+// schemas.
 func statement(name string) string { return pgcatalog.Texts{Files: queries}.Statement(name) }
 
 // NextDueSQL returns an expression for the seconds (float8) until the next group is due,

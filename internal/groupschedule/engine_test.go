@@ -18,7 +18,7 @@ import (
 	"sexton/internal/render"
 )
 
-// due asks the predicate.
+// due returns whether a group is due now, and the time until the next group is due.
 func (s site) due(t *testing.T) (due listen.Due) {
 	var seconds float64
 	sql := s.Connected.Names.Render("SELECT " + groupschedule.DueSQL() + ", " + groupschedule.NextDueSQL())
@@ -27,14 +27,14 @@ func (s site) due(t *testing.T) (due listen.Due) {
 	return due
 }
 
-func TestDueGroupsAreEnqueuedInTheirTurn(t *testing.T) {
+func TestDueGroupsAreEnqueuedInOrder(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "INSERT INTO groups (id, name, path) SELECT id, id, id FROM generate_series(100, 103) AS id")
 	for _, group := range []int64{20, 10, 100, 101, 102, 103} {
-		s.ask(t, "schedule_group_deletion", group, 1)
+		s.call(t, "schedule_group_deletion", group, 1)
 	}
-	s.ask(t, "schedule_group_deletion", 11, 2)
-	s.age(31, 10, 11, 20, 100, 101, 102)
+	s.call(t, "schedule_group_deletion", 11, 2)
+	s.ageMarks(31, 10, 11, 20, 100, 101, 102)
 	require.True(t, s.due(t).Now)
 	var decisions []groupschedule.Decision
 	s.passWith(t, func(e *groupschedule.Engine) {
@@ -52,7 +52,7 @@ func TestDueGroupsAreEnqueuedInTheirTurn(t *testing.T) {
 		{"100", "1", "60", "scheduled"},
 		{"101", "1", "80", "scheduled"},
 		{"102", "1", "100", "scheduled"},
-	}, s.jobs(), "parent and child as well")
+	}, s.jobs(), "a parent and its child have separate jobs")
 	require.Len(t, decisions, 6)
 	require.Equal(t, groupschedule.Decision{
 		GroupID: dml.IntegerID(11), UserID: dml.IntegerID(2), Path: "child-deletion_scheduled-11",
@@ -64,15 +64,15 @@ func TestDueGroupsAreEnqueuedInTheirTurn(t *testing.T) {
 	require.False(t, s.pass(t).Changed(), "the second pass changes nothing")
 	require.Len(t, s.jobs(), 6)
 
-	// What falls due meanwhile stands in line behind the others.
-	s.age(31, 103)
+	// A group that becomes due later gets a time after the waiting destructions.
+	s.ageMarks(31, 103)
 	s.pass(t)
 	require.Equal(t, []string{"103", "1", "120", "scheduled"}, s.jobs()[6])
 }
 
-func TestTheLineIsKeptHoweverLong(t *testing.T) {
+func TestLongLineOfDestructionsIsContinued(t *testing.T) {
 	t.Parallel()
-	// More than fit into a day at 20 s each.
+	// At a spacing of 20 s, 4321 destructions take more than a day.
 	s := setup(t, `INSERT INTO groups (id, name, path) SELECT id, id, id FROM generate_series(100000, 100009) AS id;
 		INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state) SELECT
 			jsonb_build_object('group_id', n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', date_trunc('second', now()) + n * interval '20 seconds', 'scheduled'
@@ -87,43 +87,46 @@ func TestTheLineIsKeptHoweverLong(t *testing.T) {
 			extract(epoch FROM max(scheduled_at) - max(scheduled_at) FILTER (WHERE id < 100000))::int FROM line`))
 }
 
-// A destruction that somebody asked for at some time far away is no part of the line.
-func TestTheLineEndsAtAGap(t *testing.T) {
+// A destruction that is scheduled much later than the waiting ones does not delay new
+// destructions.
+func TestLineOfDestructionsEndsAtAGap(t *testing.T) {
 	t.Parallel()
 	type example struct {
-		at      []string
+		times   []string
 		spacing time.Duration
 		after   string
 	}
 	pgtest.Each(t, map[string]example{
-		"nobody in line":            {[]string{"9 days"}, 0, "0"},
-		"some in line":              {[]string{"30 minutes", "80 minutes", "3 hours", "9 days"}, 0, "4820"},
-		"one that is over":          {[]string{"-2 hours", "2 hours"}, 0, "0"},
-		"places wider than the gap": {[]string{"1 hour", "3 hours", "9 days"}, 2 * time.Hour, "18000"},
+		"no waiting destructions":     {[]string{"9 days"}, 0, "0"},
+		"waiting destructions":        {[]string{"30 minutes", "80 minutes", "3 hours", "9 days"}, 0, "4820"},
+		"destruction in the past":     {[]string{"-2 hours", "2 hours"}, 0, "0"},
+		"spacing larger than the gap": {[]string{"1 hour", "3 hours", "9 days"}, 2 * time.Hour, "18000"},
 	}, func(t *testing.T, _ string, test example) {
 		s := setup(t)
-		s.scheduled(t, 1, 31, 10)
+		s.schedule(t, 1, 31, 10)
 		s.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
-			SELECT jsonb_build_object('group_id', 1000 + n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', now() + away::interval, 'scheduled'
-			FROM unnest($1::text[]) WITH ORDINALITY AS other (away, n)`, test.at)
+			SELECT jsonb_build_object('group_id', 1000 + n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', now() + delay::interval, 'scheduled'
+			FROM unnest($1::text[]) WITH ORDINALITY AS other (delay, n)`, test.times)
 		s.passWith(t, func(e *groupschedule.Engine) {
 			e.Spacing = cmp.Or(test.spacing, spacing)
 			require.EqualValues(t, 1, pgtest.Must(e.Run(t.Context()))(t).GroupsEnqueued)
 		})
-		// Roughly: the pass begins some time after the others were inserted.
+		// The difference is not exact, because the pass begins some time after the jobs
+		// were inserted.
 		require.Equal(t, [][]string{{"t"}}, s.Rows(`SELECT job.scheduled_at - other.scheduled_at + $1::interval - make_interval(secs => $2::text::float8)
 				BETWEEN interval '0' AND interval '30 minutes'
 			FROM sexton.river_job AS job CROSS JOIN sexton.river_job AS other
-			WHERE job.args ->> 'group_id' = '10' AND other.args ->> 'group_id' = '1001'`, test.at[0], test.after))
+			WHERE job.args ->> 'group_id' = '10' AND other.args ->> 'group_id' = '1001'`, test.times[0], test.after))
 	})
 }
 
-// Without spacing all begin now, in front of whatever waits from when there was one.
+// Without spacing all destructions begin immediately, even if another destruction is
+// waiting.
 func TestWithoutSpacingAllBeginNow(t *testing.T) {
 	t.Parallel()
 	s := setup(t, `INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
 		VALUES ('{"group_id": 99, "user_id": 1}', 'group_destroy', 25, 'group_destroy', now() + interval '30 minutes', 'scheduled')`)
-	s.scheduled(t, 1, 31, 10, 11, 20)
+	s.schedule(t, 1, 31, 10, 11, 20)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Spacing = 0
 		require.EqualValues(t, 3, pgtest.Must(e.Run(t.Context()))(t).GroupsEnqueued)
@@ -132,32 +135,32 @@ func TestWithoutSpacingAllBeginNow(t *testing.T) {
 		s.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'group_id' <> '99' AND scheduled_at <= clock_timestamp()"))
 }
 
-func TestTheDateIsStrict(t *testing.T) {
+func TestGroupIsDueAfterTheCutoff(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	require.Zero(t, s.due(t))
-	s.ask(t, "schedule_group_deletion", 11, 2)
+	s.call(t, "schedule_group_deletion", 11, 2)
 	midnight := pgtest.Scalar[float64](t, s.Database,
 		"SELECT extract(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC') + interval '31 days' - now() AT TIME ZONE 'UTC')::float8")
-	require.InDelta(t, midnight, s.due(t).In.Seconds(), 10, "the midnight with which it falls due")
-	s.age(30, 11)
-	require.False(t, s.due(t).Now, "the cutoff itself is not before the cutoff")
+	require.InDelta(t, midnight, s.due(t).In.Seconds(), 10, "the group is due at midnight")
+	s.ageMarks(30, 11)
+	require.False(t, s.due(t).Now, "the mark is equal to the cutoff")
 	require.InDelta(t, midnight-30*86400, s.due(t).In.Seconds(), 10)
 	require.False(t, s.pass(t).Changed())
-	s.age(1, 11)
+	s.ageMarks(1, 11)
 	require.True(t, s.due(t).Now)
 	require.Zero(t, s.due(t).In)
 	s.Exec("UPDATE application_settings SET deletion_adjourned_period = 31")
 	require.False(t, s.due(t).Now, "a longer period")
 	s.Exec("UPDATE application_settings SET deletion_adjourned_period = 7")
-	require.EqualValues(t, 1, s.pass(t).GroupsEnqueued, "a shorter one")
+	require.EqualValues(t, 1, s.pass(t).GroupsEnqueued, "a shorter period")
 }
 
 func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 	t.Parallel()
 	s := setup(t,
 		"ALTER TABLE application_settings DROP CONSTRAINT application_settings_deletion_adjourned_period_check, ALTER deletion_adjourned_period DROP NOT NULL")
-	s.scheduled(t, 2, 999, 11)
+	s.schedule(t, 2, 999, 11)
 	for _, settings := range []string{
 		"UPDATE application_settings SET deletion_adjourned_period = NULL",
 		"UPDATE application_settings SET deletion_adjourned_period = 0",
@@ -181,7 +184,7 @@ func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 	require.Empty(t, s.jobs())
 }
 
-func TestTheLongestOfSeveralPeriodsCounts(t *testing.T) {
+func TestLongestPeriodCounts(t *testing.T) {
 	t.Parallel()
 	s := setup(t,
 		"ALTER TABLE application_settings DROP CONSTRAINT application_settings_id_check; INSERT INTO application_settings VALUES (2, 60), (3, 10)")
@@ -189,7 +192,7 @@ func TestTheLongestOfSeveralPeriodsCounts(t *testing.T) {
 		"SELECT (now() AT TIME ZONE 'UTC')::date - sexton.group_deletion_cutoff()"))
 }
 
-func TestMarkedWithoutAScheduleStays(t *testing.T) {
+func TestMarkWithoutAScheduleIsIgnored(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "UPDATE groups SET marked_for_deletion_on = current_date - 99 WHERE id = 20",
 		"INSERT INTO group_deletion_schedules VALUES (11, 2, current_date - 99)")
@@ -199,8 +202,9 @@ func TestMarkedWithoutAScheduleStays(t *testing.T) {
 	require.Equal(t, groupschedule.Backlog{Period: 30, Unscheduled: 1}, backlog)
 }
 
-// Whatever becomes of mark, schedule and period: half a group is of no use.
-func TestWhatHasBegunGoesOn(t *testing.T) {
+// A destruction that has begun continues without its mark or schedule, and with a longer
+// period, because part of a group is of no use.
+func TestBegunDestructionContinues(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"unmarked":      "UPDATE groups SET marked_for_deletion_on = NULL",
@@ -208,7 +212,7 @@ func TestWhatHasBegunGoesOn(t *testing.T) {
 		"longer period": "UPDATE application_settings SET deletion_adjourned_period = 90",
 	}, func(t *testing.T, _, change string) {
 		s := setup(t)
-		s.scheduled(t, 2, 31, 11)
+		s.schedule(t, 2, 31, 11)
 		s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); " + change)
 		require.True(t, s.due(t).Now)
 		require.EqualValues(t, 1, s.pass(t).GroupsEnqueued)
@@ -216,17 +220,17 @@ func TestWhatHasBegunGoesOn(t *testing.T) {
 		require.False(t, s.due(t).Now)
 	})
 
-	// Without a period a pass does nothing, and must not be asked for in vain.
+	// Without a period a pass does nothing, so no group may be due.
 	s := setup(t)
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); DELETE FROM application_settings")
 	require.False(t, s.due(t).Now)
-	// And what somebody else has deleted is not remembered.
+	// A pass deletes the record of a destruction whose group does not exist.
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (404, 2)")
 	s.pass(t)
 	require.Equal(t, [][]string{{"11"}}, s.Rows("SELECT group_id FROM sexton.group_destructions"))
 }
 
-func TestTheRestOfADestructionIsEstimated(t *testing.T) {
+func TestRemainingTimeIsEstimated(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id, done, total, begun_at, updated_at) VALUES (11, 2, 25, 100, now() - interval '10 s', now())")
@@ -237,11 +241,11 @@ func TestTheRestOfADestructionIsEstimated(t *testing.T) {
 	require.Nil(t, group.ETASeconds)
 }
 
-// A group whose destruction cannot even begin is stuck in the end, too.
-func TestStuckBeforeTheBeginning(t *testing.T) {
+// A group is stuck after five failures, even if its destruction has not begun.
+func TestStuckBeforeTheDestruction(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.ask(t, "schedule_group_deletion", 11, 2)
+	s.call(t, "schedule_group_deletion", 11, 2)
 	s.Exec("INSERT INTO sexton.group_deletion_failures (group_id, attempts, last_error, retry_at) VALUES (11, 4, 'kept', now() + interval '1 hour')")
 	for attempts, want := range map[int]string{4: "deferred", 5: "stuck"} {
 		s.Exec("UPDATE sexton.group_deletion_failures SET attempts = $1", attempts)
@@ -253,12 +257,12 @@ func TestStuckBeforeTheBeginning(t *testing.T) {
 	}
 }
 
-func TestOneFailureHoldsUpNoOther(t *testing.T) {
+func TestFailureDelaysNoOtherGroup(t *testing.T) {
 	t.Parallel()
 	s := setup(t,
 		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '53ZZZ'; END $$`,
 		"CREATE TRIGGER refuse BEFORE UPDATE ON groups FOR EACH ROW WHEN (NEW.id = 11 AND NEW.marked_for_deletion_on IS NULL) EXECUTE FUNCTION refuse()")
-	s.scheduled(t, 1, 31, 10, 11, 20)
+	s.schedule(t, 1, 31, 10, 11, 20)
 	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
 	stats := s.pass(t)
 	require.EqualValues(t, 2, stats.GroupsEnqueued)
@@ -285,43 +289,44 @@ func TestOneFailureHoldsUpNoOther(t *testing.T) {
 	require.EqualValues(t, 1, s.pass(t).GroupsRestored)
 	require.Empty(t, s.Rows(failures))
 
-	// What is recorded goes with its group.
+	// A pass deletes the failure of a group that does not exist.
 	s.Exec("INSERT INTO sexton.group_deletion_failures VALUES (404, 1, 'gone', now() + interval '1 hour')")
 	s.pass(t)
 	require.Empty(t, s.Rows(failures))
 }
 
-// Between being looked up and being decided about, a group may have changed in any way.
-func TestDecisionsLookAgain(t *testing.T) {
+// decide_group_deletion checks again whether the group is due, because it may have
+// changed since the page was read.
+func TestDecisionChecksTheGroupAgain(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	for _, group := range []int64{10, 12, 20} {
-		s.ask(t, "schedule_group_deletion", group, 1)
+		s.call(t, "schedule_group_deletion", group, 1)
 	}
-	s.age(30, 12)
-	s.age(31, 20)
+	s.ageMarks(30, 12)
+	s.ageMarks(31, 20)
 	s.Exec("INSERT INTO groups (id, name, path, marked_for_deletion_on) VALUES (30, 'x', 'x', current_date - 99)")
 	decide := func(group int64) []string {
 		return s.Rows("SELECT outcome, coalesce(user_id, 0), coalesce(path, ''), coalesce(reason, '') FROM sexton.decide_group_deletion($1, now())", group)[0]
 	}
-	require.Equal(t, []string{"undue", "0", "root-deletion_scheduled-10", ""}, decide(10), "marked anew")
+	require.Equal(t, []string{"undue", "0", "root-deletion_scheduled-10", ""}, decide(10), "group was marked again")
 	require.Equal(t, []string{"undue", "0", "grandchild-deletion_scheduled-12", ""}, decide(12),
-		"the cutoff itself is not before the cutoff")
-	require.Equal(t, []string{"undue", "0", "child", ""}, decide(11), "restored")
-	require.Equal(t, []string{"undue", "0", "x", ""}, decide(30), "without its schedule")
-	require.Equal(t, []string{"undue", "0", "", ""}, decide(404), "gone")
+		"mark is equal to the cutoff")
+	require.Equal(t, []string{"undue", "0", "child", ""}, decide(11), "group was restored")
+	require.Equal(t, []string{"undue", "0", "x", ""}, decide(30), "group has no schedule")
+	require.Equal(t, []string{"undue", "0", "", ""}, decide(404), "group does not exist")
 	require.Equal(t, []string{"enqueued", "1", "other-deletion_scheduled-20", ""}, decide(20))
-	require.Equal(t, []string{"waiting", "1", "other-deletion_scheduled-20", ""}, decide(20), "somebody was faster")
-	s.ask(t, "delete_group_now", 11, 2)
+	require.Equal(t, []string{"waiting", "1", "other-deletion_scheduled-20", ""}, decide(20), "the job exists already")
+	s.call(t, "delete_group_now", 11, 2)
 	s.Exec("DELETE FROM members")
 	require.Equal(t, []string{"waiting", "2", "child-deletion_scheduled-11", ""}, decide(11),
-		"it is the destruction that asks for the permission now")
+		"the destruction checks the permission")
 	require.Len(t, s.jobs(), 2)
 }
 
-// If a CREATE INDEX CONCURRENTLY failed, the fix is to build that index again: a second
-// one would leave the invalid one behind.
-func TestGroupsWithoutAnIndexOfTheirMarks(t *testing.T) {
+// If a CREATE INDEX CONCURRENTLY has failed, the proposed fix is a REINDEX. A second
+// CREATE INDEX would keep the invalid index.
+func TestExamineReportsAMissingIndex(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "DROP INDEX groups_marked_for_deletion_on_id_idx",
 		"INSERT INTO groups (id, name, path) SELECT n, n, n FROM generate_series(100001, 110000) AS n",

@@ -17,7 +17,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// What a user may do with the grandchild (12) of the root (10), below the child (11).
+// The default rule decides whether a user may remove the grandchild (12), which is below
+// the child (11) and the root (10).
 func TestWhoMayRemoveAGroup(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "DELETE FROM members", "ALTER TABLE users ALTER state DROP NOT NULL")
@@ -26,9 +27,9 @@ func TestWhoMayRemoveAGroup(t *testing.T) {
 	for name, test := range map[string]struct {
 		statement string
 		user      int64
-		may       bool
+		allowed   bool
 	}{
-		"nobody in particular":          {"", 3, false},
+		"any user":                      {"", 3, false},
 		"an administrator":              {"", 1, true},
 		"a blocked administrator":       {"UPDATE users SET state = 'blocked' WHERE id = 1", 1, false},
 		"an unknown user":               {"", 404, false},
@@ -39,7 +40,7 @@ func TestWhoMayRemoveAGroup(t *testing.T) {
 		"owner of a project of that id": {own + "(3, 'Project', 12, 50, 0, NULL, NULL)", 3, false},
 		"maintainer":                    {own + "(3, 'Namespace', 12, 40, 0, NULL, NULL)", 3, false},
 		"owner who awaits acceptance":   {own + "(3, 'Namespace', 12, 50, 1, NULL, NULL)", 3, false},
-		"who asks to be owner":          {own + "(3, 'Namespace', 12, 50, 0, now(), NULL)", 3, false},
+		"user who requests ownership":   {own + "(3, 'Namespace', 12, 50, 0, now(), NULL)", 3, false},
 		"owner until tomorrow": {own +
 			"(3, 'Namespace', 12, 50, 0, NULL, (now() AT TIME ZONE 'UTC')::date + 1)", 3, true},
 		"owner until today": {
@@ -56,11 +57,11 @@ func TestWhoMayRemoveAGroup(t *testing.T) {
 				"(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'blocked_pending_approval' WHERE id = 3",
 			3, false,
 		},
-		"owner who was inactive": {own +
+		"deactivated owner": {own +
 			"(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'deactivated' WHERE id = 3", 3, true},
 		"owner without a state": {own +
 			"(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = NULL WHERE id = 3", 3, true},
-		"owner who is about to go": {
+		"owner who is queued for deletion": {
 			own +
 				"(3, 'Namespace', 12, 50, 0, NULL, NULL); INSERT INTO users_ghost_user_migrations (user_id) VALUES (3)",
 			3,
@@ -80,49 +81,48 @@ func TestWhoMayRemoveAGroup(t *testing.T) {
 			tx := pgtest.Begin(t, s.Pool())
 			pgtest.Exec(t, tx, "INSERT INTO groups (id, parent_id, name, path) VALUES (21, 20, 'Below', 'below');"+
 				test.statement)
-			require.Equal(t, test.may, pgtest.Scalar[bool](t, tx, "SELECT sexton.may_remove_group($1, 12)", test.user))
+			require.Equal(t, test.allowed, pgtest.Scalar[bool](t, tx, "SELECT sexton.may_remove_group($1, 12)", test.user))
 		})
 	}
 	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT sexton.may_remove_group(1, 404)"),
-		"there is no such group")
+		"group does not exist")
 }
 
-// Groups that are their own ancestors, by a mistake of the application's, must not hang
-// anybody.
-func TestRingsOfGroups(t *testing.T) {
+// The functions end if groups are their own ancestors by a mistake of the application.
+func TestCyclesOfGroups(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "UPDATE groups SET parent_id = 12 WHERE id = 10")
-	require.True(t, s.ask(t, "may_remove_group", 2, 12))
+	require.True(t, s.call(t, "may_remove_group", 2, 12))
 	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT sexton.may_remove_group(3, 12)"))
-	require.True(t, s.ask(t, "schedule_group_deletion", 12, 2))
-	require.True(t, s.ask(t, "cancel_group_deletion", 12, 2))
+	require.True(t, s.call(t, "schedule_group_deletion", 12, 2))
+	require.True(t, s.call(t, "cancel_group_deletion", 12, 2))
 }
 
-// The application's own rule counts at the doors and in the job, and may build on
-// Sexton's.
-func TestTheRuleIsTheApplicationsToReplace(t *testing.T) {
+// A rule that the application has replaced decides in the functions and in a pass. It may
+// call Sexton's default rule.
+func TestApplicationReplacesTheRule(t *testing.T) {
 	t.Parallel()
 	s := setup(t, `CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql
 		AS 'SELECT user_id = 4 OR user_id <> 1 AND sexton.default_may_remove_group(user_id, group_id)'`)
-	s.refused(t, "schedule_group_deletion", 11, 1, "SX021",
+	s.requireRefusal(t, "schedule_group_deletion", 11, 1, "SX021",
 		"schedule the deletion of group 11: user 1 may not remove it")
-	require.True(t, s.ask(t, "schedule_group_deletion", 11, 2))
-	require.True(t, s.ask(t, "schedule_group_deletion", 20, 4))
-	s.age(31, 11, 20)
+	require.True(t, s.call(t, "schedule_group_deletion", 11, 2))
+	require.True(t, s.call(t, "schedule_group_deletion", 20, 4))
+	s.ageMarks(31, 11, 20)
 	s.Exec("DELETE FROM members")
 	require.EqualValues(t, 1, s.pass(t).GroupsRestored)
 	require.Equal(t, [][]string{{"20", "other-deletion_scheduled-20", "31", "4"}}, s.marked())
 
-	// NULL is no permission.
+	// A rule that returns NULL denies the removal.
 	s.Exec("CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT NULL::boolean'")
-	s.refused(t, "schedule_group_deletion", 11, 2, "SX021",
+	s.requireRefusal(t, "schedule_group_deletion", 11, 2, "SX021",
 		"schedule the deletion of group 11: user 2 may not remove it")
 }
 
 func TestTheGrantsAreEnough(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.scheduled(t, 1, 31, 10, 11)
+	s.schedule(t, 1, 31, 10, 11)
 	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
 	application, worker, viewer := s.CreateRole(), s.CreateRole(), s.CreateRole()
 	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
@@ -130,25 +130,25 @@ func TestTheGrantsAreEnough(t *testing.T) {
 			TrackedSchema: "public", Jobs: true,
 			Components: []string{migrate.AdjournedGroups},
 		})))
-	as := func(role string) *pgx.Conn {
+	connectAs := func(role string) *pgx.Conn {
 		return pgtest.Connect(t, s.AsRole(role))
 	}
 	s.passWith(t, func(e *groupschedule.Engine) {
-		e.Session.Conn = as(worker)
+		e.Session.Conn = connectAs(worker)
 		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.EqualValues(t, 1, stats.GroupsEnqueued)
 		require.EqualValues(t, 1, stats.GroupsRestored)
 		require.Empty(t, stats.Errors)
 	})
 	for _, role := range []string{worker, viewer} {
-		conn := as(role)
+		conn := connectAs(role)
 		require.EqualValues(t, 1, pgtest.Must(groupschedule.ReadBacklog(t.Context(), conn, s.Connected.Names))(t).Due)
 		require.Len(t, pgtest.Must(groupschedule.ReadGroups(t.Context(), conn, s.Connected.Names, 10))(t), 1)
 		pgtest.Must(groupschedule.Examine(t.Context(), conn, s.Connected.Names))(t)
 	}
-	_, err := as(viewer).Exec(t.Context(), "SELECT sexton.cancel_group_deletion(10, 1)")
+	_, err := connectAs(viewer).Exec(t.Context(), "SELECT sexton.cancel_group_deletion(10, 1)")
 	requireState(t, err, "42501", "permission denied for function cancel_group_deletion")
-	_, err = as(application).Exec(t.Context(), "SELECT sexton.restore_group(10, 1, '')")
+	_, err = connectAs(application).Exec(t.Context(), "SELECT sexton.restore_group(10, 1, '')")
 	requireState(t, err, "42501", "permission denied for function restore_group")
 	require.Len(t, s.marked(), 1)
 }
@@ -156,17 +156,18 @@ func TestTheGrantsAreEnough(t *testing.T) {
 func TestLockedGroupIsDeferred(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.ask(t, "schedule_group_deletion", 11, 2)
-	s.ask(t, "schedule_group_deletion", 20, 1)
-	s.age(31, 11, 20)
+	s.call(t, "schedule_group_deletion", 11, 2)
+	s.call(t, "schedule_group_deletion", 20, 1)
+	s.ageMarks(31, 11, 20)
 	tx := pgtest.Begin(t, s.Pool(), "SELECT FROM groups WHERE id = 11 FOR SHARE")
 	pid := tx.Conn().PgConn().PID()
 	s.passWith(t, func(e *groupschedule.Engine) {
-		// The lock holder is queried six times meanwhile: a busy machine misses two.
+		// The lock holder is queried six times during the timeout. A busy machine may
+		// miss two of these queries.
 		e.Session.Limits.LockTimeout = 3 * time.Second
 		e.Blocker = func(ctx context.Context, _ string) string {
-			said, _ := e.Session.Blocker(ctx, s.Pool())
-			return said
+			blocker, _ := e.Session.Blocker(ctx, s.Pool())
+			return blocker
 		}
 		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.EqualValues(t, 1, stats.GroupsSkipped)
@@ -177,18 +178,18 @@ func TestLockedGroupIsDeferred(t *testing.T) {
 		s.Rows("SELECT last_error FROM sexton.group_deletion_failures")[0][0])
 }
 
-// A group that is restored between being looked up and being decided about keeps what it
-// was given.
-func TestRestoredMeanwhile(t *testing.T) {
+// A group that is restored after its page was read, and before the decision about it, is
+// not enqueued.
+func TestGroupIsRestoredDuringThePass(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.scheduled(t, 1, 31, 10, 20)
+	s.schedule(t, 1, 31, 10, 20)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		var outcomes []groupschedule.Outcome
 		e.Decided = func(_ context.Context, d groupschedule.Decision) {
 			outcomes = append(outcomes, d.Outcome)
 			if d.GroupID == dml.IntegerID(10) {
-				require.True(t, s.ask(t, "cancel_group_deletion", 20, 1))
+				require.True(t, s.call(t, "cancel_group_deletion", 20, 1))
 			}
 		}
 		stats := pgtest.Must(e.Run(t.Context()))(t)
@@ -198,10 +199,10 @@ func TestRestoredMeanwhile(t *testing.T) {
 	require.Len(t, s.jobs(), 1)
 }
 
-func TestPassEndsInTime(t *testing.T) {
+func TestPassEndsEarly(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.scheduled(t, 1, 31, 10, 20)
+	s.schedule(t, 1, 31, 10, 20)
 	ctx, stop := context.WithCancel(t.Context())
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Decided = func(context.Context, groupschedule.Decision) { stop() }
@@ -216,14 +217,14 @@ func TestPassEndsInTime(t *testing.T) {
 	})
 	require.Len(t, s.jobs(), 1)
 	s.pass(t)
-	require.Equal(t, []string{"20", "1", "20", "scheduled"}, s.jobs()[1], "the next pass stands in line")
+	require.Equal(t, []string{"20", "1", "20", "scheduled"}, s.jobs()[1], "the next pass continues the line")
 }
 
-// A worker that has lost the lease decides about nothing.
+// A worker that has lost its lease decides about no further group.
 func TestLostLease(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.scheduled(t, 1, 31, 10, 20)
+	s.schedule(t, 1, 31, 10, 20)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Decided = func(context.Context, groupschedule.Decision) {
 			s.Exec("UPDATE sexton.fences SET token = token + 1")
@@ -233,5 +234,5 @@ func TestLostLease(t *testing.T) {
 		require.EqualValues(t, 1, stats.GroupsEnqueued)
 	})
 	require.Len(t, s.jobs(), 1)
-	require.Empty(t, s.Rows("SELECT FROM sexton.group_deletion_failures"), "no group is to blame")
+	require.Empty(t, s.Rows("SELECT FROM sexton.group_deletion_failures"), "no failure is recorded")
 }

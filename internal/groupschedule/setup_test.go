@@ -14,14 +14,14 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// spacing is the configuration's default.
+// spacing is the default of the configuration.
 const spacing = 20 * time.Second
 
 const leaseKey = "adjourned_group_deletion_worker"
 
-// application has the users admin (1), ada (2), ben (3), carla (4) and the groups root
-// (10), child (11) and grandchild (12), one below the other, beside another root, other
-// (20). Ada owns the child. The period is 30 days.
+// application creates the users admin (1), ada (2), ben (3) and carla (4), the nested
+// groups root (10), child (11) and grandchild (12), and the group other (20). Ada owns
+// the child. The period is 30 days.
 const application = `
 INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 INSERT INTO users (id, username, email, name, admin) SELECT id, name, name || '@example.com', name, id = 1
@@ -44,7 +44,7 @@ func setup(t *testing.T, statements ...string) site {
 	return s
 }
 
-// pass runs one, and gives the lease back.
+// pass runs one pass and releases the lease.
 func (s site) pass(t *testing.T) (stats *groupschedule.Stats) {
 	s.passWith(t, func(e *groupschedule.Engine) {
 		stats = pgtest.Must(e.Run(t.Context()))(t)
@@ -58,23 +58,23 @@ func (s site) passWith(t *testing.T, work func(*groupschedule.Engine)) {
 	end()
 }
 
-// ask calls a door and returns what it says.
-func (s site) ask(t *testing.T, door string, group, user any) bool {
-	return pgtest.Scalar[bool](t, s.Database, "SELECT sexton."+door+"($1, $2)", group, user)
+// call calls a function and returns its result.
+func (s site) call(t *testing.T, function string, group, user any) bool {
+	return pgtest.Scalar[bool](t, s.Database, "SELECT sexton."+function+"($1, $2)", group, user)
 }
 
-// scheduled has a user schedule the deletion of groups, as if that had been so many days
-// ago.
-func (s site) scheduled(t *testing.T, user any, days int, groups ...int64) {
+// schedule schedules the deletion of groups on behalf of a user, as of the given number
+// of days ago.
+func (s site) schedule(t *testing.T, user any, days int, groups ...int64) {
 	for _, group := range groups {
-		s.ask(t, "schedule_group_deletion", group, user)
+		s.call(t, "schedule_group_deletion", group, user)
 	}
-	s.age(days, groups...)
+	s.ageMarks(days, groups...)
 }
 
-// refused calls a door that refuses.
-func (s site) refused(t *testing.T, door string, group, user any, code, message string) {
-	_, err := s.Pool().Exec(t.Context(), "SELECT sexton."+door+"($1, $2)", group, user)
+// requireRefusal calls a function and requires an error.
+func (s site) requireRefusal(t *testing.T, function string, group, user any, code, message string) {
+	_, err := s.Pool().Exec(t.Context(), "SELECT sexton."+function+"($1, $2)", group, user)
 	requireState(t, err, code, message)
 }
 
@@ -85,28 +85,29 @@ func requireState(t *testing.T, err error, code, message string) {
 	require.Equal(t, message, pgErr.Message)
 }
 
-// age moves marks back, as if so many days had gone by since.
-func (s site) age(days int, groups ...int64) {
+// ageMarks moves the marks of groups back by the given number of days.
+func (s site) ageMarks(days int, groups ...int64) {
 	s.Exec("UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE id = ANY ($2)", days,
 		groups)
 	s.Exec("UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE group_id = ANY ($2)", days, groups)
 }
 
-// groups returns id, path and how many days ago each marked group was marked, with who
-// scheduled it.
+// marked returns the id, the path, the age of the mark in days and the scheduling user of
+// each marked or scheduled group.
 func (s site) marked() [][]string {
 	return s.Rows(`SELECT id, path, (now() AT TIME ZONE 'UTC')::date - groups.marked_for_deletion_on, user_id
 		FROM groups FULL JOIN group_deletion_schedules ON group_id = id
 		WHERE groups.marked_for_deletion_on IS NOT NULL OR group_id IS NOT NULL ORDER BY id`)
 }
 
-// jobs returns the destructions: group, user and seconds after the first.
+// jobs returns the jobs that destroy groups: the group, the user, the seconds after the
+// first, and the state.
 func (s site) jobs() [][]string {
 	return s.Rows(`SELECT args ->> 'group_id', args ->> 'user_id', extract(epoch FROM scheduled_at - min(scheduled_at) OVER ())::int, state
 		FROM sexton.river_job WHERE kind = 'group_destroy' ORDER BY scheduled_at, id`)
 }
 
-// events returns kind, group and user, in their order.
+// events returns the kind, group, user and reason of all events, the oldest first.
 func (s site) events() [][]string {
 	return s.Rows(`SELECT kind, payload ->> 'group_id', coalesce(payload ->> 'user_id', ''), coalesce(payload ->> 'reason', '') FROM sexton.events ORDER BY id`)
 }
