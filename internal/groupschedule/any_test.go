@@ -241,7 +241,7 @@ func TestRuleDecidesWhoRemovesGroups(t *testing.T) {
 		`adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the privileges of Sexton's owner`)
 }
 
-const otherGroupsMessage = "groups of another table or key than the configured one are being destroyed"
+const otherGroupsMessage = "groups of another table or key than configured are being destroyed"
 
 // A migration to another table, key or parent is refused while a group is being
 // destroyed, even if the types of the keys are equal. A destruction that has begun
