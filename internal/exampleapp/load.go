@@ -14,38 +14,39 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Schema returns the SQL of the application's tables: several statements for an empty
-// database. Their names are unqualified.
+// Schema returns the SQL of the application's tables. It consists of several statements
+// for an empty database, with unqualified names.
 func Schema() string { return file("schema.sql") }
 
-// Definitions returns the application's loose foreign keys, a YAML document in GitLab's
+// Definitions returns the application's loose foreign keys as a YAML document in GitLab's
 // format.
 func Definitions() string { return file("loose_foreign_keys.yml") }
 
 func file(name string) string {
-	// The files are part of the program: a test reads them all, so none is missing here.
+	// The error is ignored, because the files are embedded and a test reads all of them.
 	text, _ := sqlfiles.Reference.ReadFile("reference/" + name)
 	return string(text)
 }
 
 const closeTimeout = 5 * time.Second
 
-// Load fills an empty schema with about rows rows in all tables together, 1,000 to some
-// tens of millions, and returns their exact number.
+// Load fills an empty schema with about rows rows in total, from 1,000 to some tens of
+// millions, and returns the exact number.
 //
-// Two loads of one size on one day are equal, on any machine: dates count back from the
-// day in UTC, everything else comes from the rows' numbers. The tables are found along
-// the pool's search path. After every chunk of 10,000 rows at most, progress (nil: no
-// reader) gets the number of rows that are there and the number that there will be. When
-// the context ends, Load returns its error and leaves what it has loaded.
+// Two loads of one size on one day are equal on any machine. Dates count back from the
+// day in UTC, and all other values depend on the rows' numbers. The tables are found by
+// the pool's search_path. After each chunk of at most 10,000 rows, Load calls progress,
+// if it is not nil, with the number of loaded rows and the total. If ctx ends, Load
+// returns its error and keeps the loaded rows.
 func Load(ctx context.Context, pool *pgxpool.Pool, rows int, progress func(done, total int64)) (int64, error) {
 	return load(ctx, pool, rows, time.Now().UTC().Truncate(24*time.Hour), progress)
 }
 
-// load does the work of Load for a given day.
+// load loads the data as of a given day.
 //
-// One session makes all rows. A second one gains little on two processors, as both wait
-// for each other at the end of every index, and a demo's processors have more to do.
+// One session inserts all rows. A second session gains little on two processors, because
+// both wait for each other at the end of each index, and the processors of a demo have
+// other work.
 func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time,
 	progress func(done, total int64),
 ) (_ int64, err error) {
@@ -59,8 +60,8 @@ func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time,
 	if err != nil {
 		return 0, fmt.Errorf("acquire session: %w", err)
 	}
-	// Not released to the pool, because the session has settings and functions of its
-	// own.
+	// The session is closed instead of released, because it has its own settings and
+	// functions.
 	l.session = pooled.Hijack()
 	defer func() { err = errors.Join(err, l.close()) }()
 	if _, err := l.session.Exec(ctx, file("data/session.sql")); err != nil {
@@ -75,7 +76,7 @@ func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time,
 	return l.done, problem.Doing(err, "advance sequences")
 }
 
-// loader is one load.
+// loader is the state of one load.
 type loader struct {
 	session     *pgx.Conn
 	args        pgx.NamedArgs
@@ -89,8 +90,8 @@ func (l *loader) close() error {
 	return problem.Doing(l.session.Close(ctx), "close session")
 }
 
-// step runs one file, chunk by chunk, and leaves its table as it would be after a while
-// of use: with statistics, and with nothing for the first autovacuum to do.
+// step runs one file, chunk by chunk. Then it vacuums and analyzes the table, so that the
+// table has statistics and the first autovacuum has nothing to do.
 func (l *loader) step(ctx context.Context, s step) error {
 	text := file("data/" + s.file + ".sql")
 	args := maps.Clone(l.args)

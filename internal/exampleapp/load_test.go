@@ -16,11 +16,11 @@ import (
 	"sexton/internal/render"
 )
 
-// today is the day that the tests' data is seen from.
+// today returns the day of the test data.
 func today() time.Time { return time.Date(2026, time.March, 29, 0, 0, 0, 0, time.UTC) }
 
-// rowsOf counts the rows of every table.
-func rowsOf(t *testing.T, d *pgtest.Database) map[string]int64 {
+// countRows returns the number of rows of each table.
+func countRows(t *testing.T, d *pgtest.Database) map[string]int64 {
 	counts := map[string]int64{}
 	for _, table := range ordinaryTables(d) {
 		counts[table] = pgtest.Scalar[int64](t, d, "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize())
@@ -28,37 +28,37 @@ func rowsOf(t *testing.T, d *pgtest.Database) map[string]int64 {
 	return counts
 }
 
-func TestLoadMakesAsManyRowsAsAskedFor(t *testing.T) {
+func TestLoadInsertsTheNumberOfRows(t *testing.T) {
 	t.Parallel()
 	for _, wanted := range []int{1_000, 1_234, 17_000} {
 		t.Run(fmt.Sprint(wanted), func(t *testing.T) {
 			t.Parallel()
-			d := empty(t)
+			d := newDatabase(t)
 			var done, total int64
-			made := pgtest.Must(Load(t.Context(), d.Pool(), wanted, func(nowDone, nowTotal int64) {
-				require.GreaterOrEqual(t, nowDone, done, "progress never goes back")
+			inserted := pgtest.Must(Load(t.Context(), d.Pool(), wanted, func(nowDone, nowTotal int64) {
+				require.GreaterOrEqual(t, nowDone, done, "progress never decreases")
 				require.LessOrEqual(t, nowDone-done, int64(chunkRows))
 				done, total = nowDone, nowTotal
 			}))(t)
-			require.InEpsilon(t, wanted, made, 0.1)
-			require.Equal(t, made, done)
-			require.Equal(t, made, total)
+			require.InEpsilon(t, wanted, inserted, 0.1)
+			require.Equal(t, inserted, done)
+			require.Equal(t, inserted, total)
 
 			var sum int64
-			for table, rows := range rowsOf(t, d) {
+			for table, rows := range countRows(t, d) {
 				require.Positive(t, rows, table)
 				sum += rows
 			}
-			require.Equal(t, made, sum)
+			require.Equal(t, inserted, sum)
 			requireNoOrphans(t, d)
 		})
 	}
 }
 
-// requireNoOrphans looks at every definition: some child has a parent, and none has lost
-// it.
+// requireNoOrphans requires for each definition that some children have a parent, and
+// that no child has a missing parent.
 func requireNoOrphans(t *testing.T, d *pgtest.Database) {
-	for _, definition := range loose(t) {
+	for _, definition := range parseDefinitions(t) {
 		child := pgx.Identifier{definition.Child.Table}.Sanitize()
 		parent := pgx.Identifier{definition.Parent.Table}.Sanitize()
 		column := "child." + pgx.Identifier{definition.Columns[0]}.Sanitize()
@@ -79,9 +79,9 @@ func requireNoOrphans(t *testing.T, d *pgtest.Database) {
 
 func TestTwoLoadsAreEqual(t *testing.T) {
 	t.Parallel()
-	content := func() map[string]string {
-		d := empty(t)
-		// A session's settings must not show in the data.
+	hashTables := func() map[string]string {
+		d := newDatabase(t)
+		// The time zone of the database must not change the data.
 		d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + " SET TimeZone = 'Pacific/Auckland'")
 		pgtest.Must(load(t.Context(), d.Pool(), 3_000, today(), nil))(t)
 		hashes := map[string]string{}
@@ -92,13 +92,13 @@ func TestTwoLoadsAreEqual(t *testing.T) {
 		}
 		return hashes
 	}
-	first, second := content(), content()
+	first, second := hashTables(), hashTables()
 	require.Equal(t, first, second)
 }
 
 func TestLoadEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	d := empty(t)
+	d := newDatabase(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	calls := 0
@@ -110,12 +110,12 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, calls, 20)
 	require.Positive(t, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM users"),
-		"the pool works on, and what was loaded stays")
+		"the pool is usable, and the loaded rows are kept")
 }
 
-func TestLoadNamesTheFileThatFails(t *testing.T) {
+func TestLoadErrorNamesTheFile(t *testing.T) {
 	t.Parallel()
-	d := empty(t)
+	d := newDatabase(t)
 	d.Exec("ALTER TABLE milestones DROP COLUMN due_date")
 	_, err := Load(t.Context(), d.Pool(), 1_000, nil)
 	require.ErrorContains(t, err, "load milestones: rows 1 to 1: ")
@@ -124,27 +124,27 @@ func TestLoadNamesTheFileThatFails(t *testing.T) {
 	require.ErrorContains(t, err, "load organizations: rows 1 to 1: ", "the schema is no longer empty")
 }
 
-func TestSchemaIsThatOfAnApplication(t *testing.T) {
+func TestSchemaHasOnlyTheApplicationsTables(t *testing.T) {
 	t.Parallel()
-	d := empty(t)
+	d := newDatabase(t)
 	tables := ordinaryTables(d)
 	planned := render.Each(newPlan(1_000).tables(), func(s step) string { return s.table })
 	slices.Sort(planned)
 	require.Equal(t, tables, planned, "the plan fills every table")
-	require.NotContains(t, tables, "loose_foreign_keys_deleted_records", "it is Sexton's")
-	require.NotContains(t, tables, "users_ghost_user_migrations", "it is Sexton's")
+	require.NotContains(t, tables, "loose_foreign_keys_deleted_records", "the table belongs to Sexton")
+	require.NotContains(t, tables, "users_ghost_user_migrations", "the table belongs to Sexton")
 	require.Empty(t, d.Rows(`
 		SELECT conrelid::regclass, conname
 		FROM pg_constraint AS key
 		WHERE key.contype = 'f' AND NOT EXISTS (
 			SELECT FROM pg_index AS index
 			WHERE index.indrelid = key.conrelid AND index.indisvalid AND index.indpred IS NULL AND index.indkey[0] = key.conkey[1]
-		)`), "keys whose first column leads no whole index")
+		)`), "foreign keys without a complete index")
 	require.Equal(t, [][]string{{"abuse_reports", "reporter_id"}}, d.Rows(`
 		SELECT key.conrelid::regclass, attribute.attname
 		FROM pg_constraint AS key
 		JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = key.conkey[1]
-		WHERE key.contype = 'f' AND key.confrelid = 'users'::regclass AND key.confdeltype IN ('a', 'r')`), "columns that stop a user's deletion")
+		WHERE key.contype = 'f' AND key.confrelid = 'users'::regclass AND key.confdeltype IN ('a', 'r')`), "columns that prevent the deletion of a user")
 	require.Empty(t, d.Rows(`
 		SELECT key.conrelid::regclass, attribute.attname
 		FROM pg_constraint AS key
@@ -154,8 +154,8 @@ func TestSchemaIsThatOfAnApplication(t *testing.T) {
 
 func TestDefinitionsFitTheSchema(t *testing.T) {
 	t.Parallel()
-	d := empty(t)
-	defs := loose(t)
+	d := newDatabase(t)
+	defs := parseDefinitions(t)
 	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(),
 		[]loosefk.Site{{Name: "main", Schema: "public", DB: d.Pool()}}, defs))(t)
 	require.Empty(t, problems, "errors, warnings and information")
@@ -170,14 +170,14 @@ func TestDefinitionsFitTheSchema(t *testing.T) {
 			FROM pg_constraint AS key
 			JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = ANY (key.conkey)
 			WHERE key.contype = 'f' AND key.conrelid = $1::text::regclass AND attribute.attname = $2`,
-			definition.Child.String(), definition.Columns[0]), "%s has a real key, too", definition.Key)
+			definition.Child.String(), definition.Columns[0]), "%s has a native foreign key, too", definition.Key)
 	}
 }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// empty returns a database with the application's tables.
-func empty(t *testing.T) *pgtest.Database {
+// newDatabase returns a database with the empty tables of the application.
+func newDatabase(t *testing.T) *pgtest.Database {
 	return pgtest.FromTemplate(t, "reference", func(ctx context.Context, url string) (err error) {
 		conn, err := pgx.Connect(ctx, url)
 		if err != nil {
@@ -189,15 +189,15 @@ func empty(t *testing.T) *pgtest.Database {
 	})
 }
 
-// loose returns the application's definitions, read as a worker reads them.
-func loose(t *testing.T) []definitions.Definition {
+// parseDefinitions returns the application's definitions.
+func parseDefinitions(t *testing.T) []definitions.Definition {
 	return pgtest.Must(definitions.Parse(definitions.File{
 		Name: "loose_foreign_keys.yml",
 		Data: []byte(Definitions()),
 	}))(t)
 }
 
-// ordinaryTables lists the tables of the database, a partitioned one as one.
+// ordinaryTables returns the tables of the database, without partitions.
 func ordinaryTables(d *pgtest.Database) []string {
 	return render.Each(d.Rows(`
 		SELECT relname FROM pg_class

@@ -2,31 +2,32 @@ package exampleapp
 
 import "github.com/jackc/pgx/v5"
 
-// chunkRows bounds one INSERT, so that progress moves and a cancelled load ends soon: at
-// 10,000 rows after about a tenth of a second.
+// chunkRows limits the rows of one INSERT. 10,000 rows take about 0.1 s, so that progress
+// is reported often and a cancelled load ends soon.
 const chunkRows = 10_000
 
-// step is one file of data.
+// step is one file of data with its table.
 type step struct {
-	file  string // without .sql
+	file  string // name without .sql
 	table string
 	rows  int64
-	// updates reports that the file changes rows of an earlier step and makes none.
+	// updates reports that the file changes rows of an earlier step and inserts none.
 	updates bool
 }
 
-// plan lists the tables to load, every table after the tables that it refers to.
+// plan lists the steps of a load, each table after the tables that it refers to.
 type plan []step
 
-// What the files count on even in the smallest load: a second group to share with, a
-// project for every label and milestone, and more people than any project has members.
+// These minimums are requirements of the files: a second group to share with, a project
+// for each label and milestone, and more people than any project has members.
 const (
 	fewestGroups   = 4
 	fewestProjects = 4
 	fewestUsers    = 5
 )
 
-// newPlan distributes about rows rows over the tables, with at least one row each.
+// newPlan distributes about the given number of rows over the tables, with at least one
+// row each.
 func newPlan(rows int64) plan {
 	of := func(perMillion, atLeast int64) int64 { return max(atLeast, (rows*perMillion+500_000)/1_000_000) }
 	exactly := func(table string, rows int64) step { return step{file: table, table: table, rows: rows} }
@@ -89,11 +90,12 @@ func newPlan(rows int64) plan {
 	}
 }
 
-// parts returns the number of parts of wholes: every fourth has three and the others one,
-// as in pg_temp.whole and pg_temp.part.
+// parts returns the number of parts of the given number of wholes. Each fourth whole has
+// three parts, and the others have one. pg_temp.whole and pg_temp.part calculate the same
+// in SQL.
 func parts(wholes int64) int64 { return wholes + wholes/4*2 }
 
-// total is the number of rows that the plan makes.
+// total returns the number of rows that the plan inserts.
 func (p plan) total() int64 {
 	var sum int64
 	for _, s := range p.tables() {
@@ -102,7 +104,7 @@ func (p plan) total() int64 {
 	return sum
 }
 
-// tables returns the steps that make rows, one per table.
+// tables returns the steps that insert rows, one for each table.
 func (p plan) tables() plan {
 	var made plan
 	for _, s := range p {
@@ -113,7 +115,7 @@ func (p plan) tables() plan {
 	return made
 }
 
-// counts returns the arguments for all files: the number of rows of each table, and the
+// counts returns the arguments of all files: the number of rows of each table, and the
 // number of users who are people.
 func (p plan) counts() pgx.NamedArgs {
 	rows := map[string]int64{}
