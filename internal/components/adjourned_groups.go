@@ -59,14 +59,14 @@ func adjournedGroups() *Component {
 	}
 }
 
-// examineGroups reports what prevents the deletion of groups, or makes the schedule
-// forget them.
+// examineGroups reports problems that prevent the deletion of groups, or by which
+// schedules are lost.
 func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, err := groupschedule.Examine(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
 		return nil, err
 	}
-	// These are the tables below groups, and missing indexes on their keys.
+	// Resolve also reports missing indexes on the keys of tables below groups.
 	plan, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, riverjobs.GroupsOf(x.Config),
 		x.Config.Has(migrate.GhostUsers))
 	if plan != nil {
@@ -80,7 +80,7 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	return doctor.Findings(append(found, planned...)), err
 }
 
-// waitingGroups is the pending groups in the output of status.
+// waitingGroups has the pending groups for the output of status.
 type waitingGroups struct {
 	Groups struct {
 		groupschedule.Backlog
@@ -91,7 +91,7 @@ type waitingGroups struct {
 	} `json:"groups"`
 }
 
-// readGroups reads the backlog of groups. It omits groups before the end of their period.
+// readGroups reads the backlog of groups. It omits groups whose period has not ended.
 func readGroups(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
 	backlog, err := ReadBacklog(ctx, db, migrate.AdjournedGroups)
 	if err != nil {
@@ -123,7 +123,7 @@ func (d waitingGroups) Print(w io.Writer) {
 	PrintGroups(w, "", b.First)
 }
 
-// PrintGroups prints groups, or the text none if there are none.
+// PrintGroups prints groups. If there are no groups, it prints the text none.
 func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 	render.List(w, none, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR", groups,
 		func(g groupschedule.Group) []any {
@@ -199,15 +199,16 @@ func groupFailures() *Failures {
 	return failures
 }
 
-// retryGroup retries a group now: by the waiting job, by a new job if a deletion has
-// begun, or else by the pass that decides about groups.
+// retryGroup retries a group now. It starts the unfinished job of the group. If the group
+// has no job, it inserts one if the destruction has begun, and otherwise wakes the job
+// that decides about groups.
 func retryGroup(ctx context.Context, all *installation.Connections, id dml.ID) (found bool, err error) {
 	db := all.Jobs()
 	client, err := all.RiverClient()
 	if err != nil {
 		return false, err
 	}
-	// Inserting a unique job needs READ COMMITTED.
+	// The insertion of a unique job needs READ COMMITTED.
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		failed, err := groupschedule.Retry(ctx, tx, db.Names, id.Text)
 		if err != nil || failed == nil {
@@ -218,14 +219,14 @@ func retryGroup(ctx context.Context, all *installation.Connections, id dml.ID) (
 		case failed.JobID != 0:
 			_, err = client.JobRetryTx(ctx, tx, failed.JobID)
 		case failed.BegunAt != nil:
-			nobody := dml.IntegerID(0)
+			noUser := dml.IntegerID(0)
 			if db.Names.GroupViews {
-				nobody = dml.ID{}
+				noUser = dml.ID{}
 			}
-			args := riverjobs.GroupDestroyArgs{GroupID: failed.GroupID, UserID: *cmp.Or(failed.UserID, &nobody)}
+			args := riverjobs.GroupDestroyArgs{GroupID: failed.GroupID, UserID: *cmp.Or(failed.UserID, &noUser)}
 			_, err = riverjobs.Enqueue(ctx, tx, db, riverjobs.GroupDestroy, args, nil)
 		default:
-			// An UPDATE wakes no worker.
+			// An UPDATE of the failure sends no NOTIFY to a worker.
 			err = installation.Wake(ctx, tx, riverjobs.AdjournedGroupDeletion)
 		}
 		return err

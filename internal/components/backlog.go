@@ -36,10 +36,10 @@ type Backlog struct {
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 	Deferred         int64   `json:"deferred"`
 	DeferredCapped   bool    `json:"deferred_capped"`
-	// DeferredUntil is when the first deferred row falls due.
+	// DeferredUntil is the time at which the first deferred row falls due.
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
-	// DeferredReason is why rows are deferred. If there are several reasons, each has its
-	// number of rows.
+	// DeferredReason is the reason for which rows are deferred. If there are several
+	// reasons, it has the number of rows for each of them.
 	DeferredReason string `json:"deferred_reason,omitempty"`
 	// Parents are the parents with tombstones, the oldest first.
 	Parents []Parent `json:"parents,omitempty"`
@@ -52,13 +52,13 @@ type Backlog struct {
 	// GivenUp counts rows that are not retried, up to PendingCap. It is absent for tables
 	// whose rows are always retried.
 	GivenUp *int64 `json:"given_up,omitempty"`
-	// Unreachable is why the database cannot be read.
+	// Unreachable is the reason for which the database cannot be read.
 	Unreachable string `json:"unreachable,omitempty"`
 
 	// Unit is the name of one row.
 	Unit string `json:"-"`
-	// Lacks is what the application must provide before rows can be due. It is empty if
-	// nothing is missing.
+	// Lacks names what the application must provide before rows can be due. It is empty
+	// if nothing is missing.
 	Lacks string `json:"-"`
 	// Details are specific to the component. Their JSON keys are added to the others, and
 	// status prints them below the table.
@@ -98,7 +98,7 @@ func (b Backlog) AllDeferred() bool {
 	return b.Deferred > 0 && b.Deferred == b.Pending && b.DeferredCapped == b.Capped
 }
 
-// MarshalJSON adds the keys of the details to the others.
+// MarshalJSON adds the JSON keys of Details to the other keys.
 func (b Backlog) MarshalJSON() ([]byte, error) {
 	type plain Backlog
 	encoded, err := json.Marshal(plain(b))
@@ -112,7 +112,7 @@ func (b Backlog) MarshalJSON() ([]byte, error) {
 	return append(append(encoded[:len(encoded)-1], ','), details[1:]...), nil
 }
 
-// Obstacle returns what in the backlog prevents its processing, or "".
+// Obstacle returns the reason for which no pending row can be processed now, or "".
 func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	switch {
 	case len(b.Undefined) > 0:
@@ -135,11 +135,11 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	return "", ""
 }
 
-// ReadBacklog reads a backlog by the function backlog_of_NAME() of the database, which
-// "sexton".backlog uses too.
+// ReadBacklog reads a backlog with the SQL function backlog_of_NAME(), which
+// "sexton".backlog calls, too.
 func ReadBacklog(ctx context.Context, db database.Database, name string) (Backlog, error) {
 	b := Backlog{Database: db.Name}
-	// The name is a constant.
+	// The name is a constant of the program, so it needs no quoting.
 	sql := `
 SELECT deletion_table, pending, capped, oldest_age_seconds, deferred,
     CASE WHEN pg_catalog.isfinite(deferred_until) THEN deferred_until END, coalesce(deferred_reason, '')
@@ -156,7 +156,7 @@ FROM "sexton".backlog_of_` + name + `()`
 	return b, nil
 }
 
-// These are classes of reasons to wait that a backlog has.
+// These constants are the classes of the reasons that Obstacle returns.
 const (
 	WaitDefinition pace.WaitClass = "definition"
 	WaitDeferred   pace.WaitClass = "deferred"
@@ -180,34 +180,35 @@ type Failures struct {
 	// failed rows, up to FailureWindow. It returns a message for the user. If the row
 	// cannot be retried, it returns a *RefusedError.
 	Retry func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error)
-	// Keyed reports that ids can be keys of any type, not only numbers.
+	// Keyed reports that ids can be keys of any type, and not only numbers.
 	Keyed bool
-	// Shows, if set, returns which of River's jobs this list includes, so that the list
-	// of jobs omits them.
+	// Shows, if set, returns a function that reports whether this list includes one of
+	// River's jobs. The list of jobs omits these jobs.
 	Shows func(ctx context.Context, all *installation.Connections) (func(*rivertype.JobRow) bool, error)
 }
 
 // Failure is a row or a River job that failed and is deferred or given up.
 type Failure struct {
-	// Source is the name of its list, for a retry. Database is empty if there is only
-	// one.
+	// Source is the name of the list with the failure. A retry refers to it. Database is
+	// empty if only one database has such rows.
 	Source   string `json:"source"`
 	Database string `json:"database,omitempty"`
 	ID       string `json:"id"`
-	// What describes it in output, such as "tombstone of public.projects, key 7".
+	// What describes the row in output, such as "tombstone of public.projects, key 7".
 	What     string `json:"what"`
 	Error    string `json:"error"`
 	Attempts int64  `json:"attempts"`
-	// Next is when it is retried. It is zero if that is now or never.
+	// Next is the time of the next attempt. It is zero if the row is due now or never
+	// retried.
 	Next time.Time `json:"-"`
-	// GivenUp reports that it is not retried.
+	// GivenUp reports that the row is not retried.
 	GivenUp bool `json:"given_up"`
-	// Since is when it failed last or, if that is unknown, when it was inserted. It is
-	// zero if both are unknown.
+	// Since is the time of the last failure or, if that is unknown, of the insertion. It
+	// is zero if both are unknown.
 	Since time.Time `json:"-"`
 }
 
-// Locked reports whether it only waits for a lock of another session, which is not a
+// Locked reports whether the row only waits for a lock of another session, which is not a
 // failure.
 func (f Failure) Locked() bool { return !f.GivenUp && batch.LockIn(f.Error) }
 
@@ -253,17 +254,18 @@ func Refuse(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Rows returns Failures of rows with numeric IDs in the jobs database. unit names a row.
-// read returns at most limit rows, id returns the ID of one, and word describes it. retry
-// returns how many rows are due now. If that is 0 for a single row, the retry is refused
-// with missing.
+// Rows returns Failures for rows with numeric ids in the jobs database. unit is the name
+// of one row. read returns at most limit rows, id the id of a row, and describe its
+// failure. retry makes one row or, with id 0, all rows due, and returns their number. The
+// text due follows this number in the message. If a single row was not made due, the text
+// missing is the refusal.
 func Rows[T any](
 	name, unit, due, missing string,
 	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) int64,
-	word func(*installation.Connections, T) Failure,
+	describe func(*installation.Connections, T) Failure,
 	retry func(ctx context.Context, all *installation.Connections, id int64) (int64, error),
 ) *Failures {
-	failures := Keyed(name, unit, due, missing, read, func(row T) dml.ID { return dml.IntegerID(id(row)) }, word,
+	failures := Keyed(name, unit, due, missing, read, func(row T) dml.ID { return dml.IntegerID(id(row)) }, describe,
 		func(ctx context.Context, all *installation.Connections, id dml.ID) (int64, error) {
 			return retry(ctx, all, id.Number())
 		})
@@ -271,15 +273,15 @@ func Rows[T any](
 	return failures
 }
 
-// Keyed returns the same as Rows for rows with keys of any type.
+// Keyed returns the same as Rows, for rows with keys of any type.
 func Keyed[T any](
 	name, unit, due, missing string,
 	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) dml.ID,
-	word func(*installation.Connections, T) Failure,
+	describe func(*installation.Connections, T) Failure,
 	retry func(ctx context.Context, all *installation.Connections, id dml.ID) (int64, error),
 ) *Failures {
-	one := func(all *installation.Connections, row T) Failure {
-		failure := word(all, row)
+	toFailure := func(all *installation.Connections, row T) Failure {
+		failure := describe(all, row)
 		failure.Source, failure.ID = name, id(row).Text
 		failure.What = fmt.Sprintf("%s %s%s", unit, id(row), failure.What)
 		return failure
@@ -292,11 +294,11 @@ func Keyed[T any](
 			return nil, false, err
 		}
 		for _, row := range rows[:min(limit, len(rows))] {
-			failures = append(failures, one(all, row))
+			failures = append(failures, toFailure(all, row))
 		}
 		return failures, len(rows) > limit, nil
 	}
-	again := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted dml.ID) (string,
+	retryRows := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted dml.ID) (string,
 		error,
 	) {
 		count, err := retry(ctx, all, wanted)
@@ -308,5 +310,5 @@ func Keyed[T any](
 		}
 		return render.Counted(count, unit) + " " + due, nil
 	}
-	return &Failures{Name: name, List: list, Retry: again, Keyed: true}
+	return &Failures{Name: name, List: list, Retry: retryRows, Keyed: true}
 }

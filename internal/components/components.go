@@ -42,29 +42,30 @@ func Unit(table string) string {
 }
 
 // Backlogs reads the backlogs of all enabled components that work in a database.
-func Backlogs(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
-	return read(ctx, at, []database.Database{db})
+func Backlogs(ctx context.Context, source Source, db database.Database) ([]Backlog, error) {
+	return read(ctx, source, []database.Database{db})
 }
 
-// AllBacklogs reads the backlogs of all databases, component by component.
-func AllBacklogs(ctx context.Context, at Source) ([]Backlog, error) {
-	return read(ctx, at, at.Databases)
+// AllBacklogs reads the backlogs of all enabled components in all databases. It groups
+// them by component.
+func AllBacklogs(ctx context.Context, source Source) ([]Backlog, error) {
+	return read(ctx, source, source.Databases)
 }
 
-func read(ctx context.Context, at Source, databases []database.Database) ([]Backlog, error) {
+func read(ctx context.Context, source Source, databases []database.Database) ([]Backlog, error) {
 	found := []Backlog{}
 	for _, one := range all {
 		for _, db := range databases {
 			var tables []Backlog
 			var err error
-			switch down := at.Down[db.Name]; {
-			case !one.In(at.Config, db.Name):
+			switch down := source.Down[db.Name]; {
+			case !one.In(source.Config, db.Name):
 			case down != nil:
 				for table := range one.Units {
 					tables = append(tables, Backlog{Table: table, Database: db.Name, Unreachable: down.Error()})
 				}
 			default:
-				tables, err = one.Backlog(ctx, at, db)
+				tables, err = one.Backlog(ctx, source, db)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("read the backlog of database %s: %w", db.Name, err)
@@ -97,7 +98,7 @@ func Measure(c *config.Config, o *metrics.Options) {
 	}
 }
 
-// Plan counts the work of a pass of a kind. It only reads.
+// Plan counts the work of a pass of a kind of job. It changes nothing.
 func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database, kind string) (Planned, error) {
 	for _, one := range all {
 		if planner := one.Plan[kind]; planner != nil {
@@ -144,7 +145,7 @@ func Grants(g Granting) (list []migrate.TableGrant) {
 	return list
 }
 
-// grants collects the tables of one component.
+// grants collects the tables that one component uses.
 type grants struct {
 	schema string
 	list   []migrate.TableGrant
@@ -161,7 +162,8 @@ func (t *grants) add(name definitions.Name, privileges string) {
 	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(name), Privileges: privileges})
 }
 
-// named adds a table of a list. It ignores an invalid name, which config check reports.
+// named adds a table by its name in the configuration. It ignores an invalid name, which
+// config check reports.
 func (t *grants) named(text, privileges string) {
 	if name, err := definitions.ParseName(text); err == nil {
 		t.add(name, privileges)
@@ -172,12 +174,13 @@ func (t *grants) below(name definitions.Name, referring string) {
 	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(name), Privileges: deletesRows, Referring: referring})
 }
 
-// PlanLimits returns limits that keep a plan short on any backlog.
+// PlanLimits returns limits that keep a plan short whatever the size of the backlog.
 func PlanLimits() plan.Limits {
 	return plan.Limits{Tombstones: PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
 }
 
-// PlanSites returns the databases for a plan.
+// PlanSites returns the databases with their bound parents for a plan. Unreachable
+// databases have no connection.
 func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Parent) []plan.Site {
 	sites := make([]plan.Site, len(all.Databases))
 	for i, db := range all.Databases {
@@ -189,7 +192,7 @@ func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Pare
 	return sites
 }
 
-// MissingIndexes returns the indexes that clean-ups in one database lack.
+// MissingIndexes returns a problem for each index that clean-ups in one database lack.
 func MissingIndexes(ctx context.Context, all *installation.Connections, db database.Database,
 	parents map[string][]*loosefk.Parent,
 ) (problem.List, error) {

@@ -41,8 +41,8 @@ func externalDiffs() *Component {
 	}
 }
 
-// readDiffs reads the backlogs of diffs to move and of objects to remove, up to a limit.
-// The age of pending diffs is unknown.
+// readDiffs reads the backlogs of diffs to move and of objects to remove. Its counts have
+// limits. The age of pending diffs is unknown.
 func readDiffs(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
 	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
 	if err != nil {
@@ -56,8 +56,8 @@ func readDiffs(ctx context.Context, _ Source, db database.Database) ([]Backlog, 
 	return []Backlog{diffs, removals}, err
 }
 
-// planDiffs counts the diffs for which a pass would insert jobs, and the objects that it
-// would remove.
+// planDiffs counts the diffs for which a pass would insert jobs, and the objects that the
+// pass would remove.
 func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config,
 	db database.Database,
 ) (planned Planned, err error) {
@@ -72,7 +72,7 @@ func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config,
 	return planned, err
 }
 
-// diffFailures returns the due diffs that cannot be moved, or whose move has failed.
+// diffFailures lists the due diffs that cannot be moved, or whose move has failed.
 func diffFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int) ([]extdiff.Failure, error) {
 		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
@@ -87,7 +87,8 @@ func diffFailures() *Failures {
 			if diff.Next != nil {
 				failure.Next = *diff.Next
 			} else if cron, err := all.Config.ExternalDiffs.Schedule.Parse(); err == nil {
-				failure.Next = cron.Next(time.Now().UTC()) // A tick begins each round over all diffs.
+				// A scheduled run starts again with the first diff.
+				failure.Next = cron.Next(time.Now().UTC())
 			}
 			return failure
 		},
@@ -108,7 +109,8 @@ func diffFailures() *Failures {
 	return failures
 }
 
-// waitingDiffs is the backlog of diffs with bytes and the reasons for skipped diffs.
+// waitingDiffs has the pending diffs for the output of status: their bytes and the
+// reasons for skipped diffs.
 type waitingDiffs struct {
 	Diffs *extdiff.Backlog `json:"diffs"`
 }
@@ -142,10 +144,11 @@ func diffChecks() []Check {
 	}
 }
 
-// manySkipped is the number of skipped diffs above which one common cause is likely.
+// manySkipped is the number of skipped diffs from which the finding is a warning, because
+// one common cause is likely.
 const manySkipped = 100
 
-// skippedDiffs reports due diffs that are skipped until they change.
+// skippedDiffs reports due diffs that are skipped until their rows change.
 func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	skipped, err := extdiff.ReadSkipped(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
@@ -170,8 +173,8 @@ func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		x.DB.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`)), nil
 }
 
-// diffsTexts reports a column of another type than text. In bytes, base64 cannot be
-// recognized without the encoding.
+// diffsTexts reports a column diff of a type other than text. In a bytea column, base64
+// cannot be recognized without the encoding.
 func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	var kind string
 	err := x.DB.Pool.QueryRow(ctx, x.DB.Names.Render(`
@@ -192,7 +195,7 @@ func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 }
 
 // diffsTrigger reports a missing or disabled trigger for deleted diffs. An application
-// that replaces its table or restores it from a dump loses triggers silently.
+// that replaces its table, or restores it from a dump, loses triggers without an error.
 func diffsTrigger(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	state, fix, err := extdiff.LostTrigger(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil || state == "" {
@@ -232,7 +235,8 @@ const (
 	undefinedFunction = "42883"
 )
 
-// installed ignores an error that the check of the schema reports.
+// installed returns nil for an error of an incomplete installation, which the check of
+// the schema reports, and other errors unchanged.
 func installed(err error) error {
 	if state := pgcatalog.SQLState(err); state == undefinedTable || state == undefinedFunction {
 		return nil

@@ -63,7 +63,7 @@ func ghostUsers() *Component {
 			return t.list
 		},
 		Checks: []Check{
-			// The lists are compared with the jobs database.
+			// The check compares the configured lists with the jobs database.
 			{Name: "ghost_users", When: Binding, Look: func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.Config, x.DB)
 				if err != nil || plan == nil {
@@ -77,7 +77,8 @@ func ghostUsers() *Component {
 	}
 }
 
-// waitingUsers are the first pending users, with the progress of their deletion.
+// waitingUsers has the first pending users for the output of status, with the progress of
+// their deletion.
 type waitingUsers struct {
 	Users []ghostuser.Waiting `json:"users,omitempty"`
 }
@@ -109,16 +110,17 @@ func retryUsers(ctx context.Context, all *installation.Connections, id dml.ID) (
 }
 
 const (
-	// failingAfter is the number of attempts after which a reason counts as permanent.
+	// failingAfter is the number of attempts from which a failure is reported, because
+	// its reason is probably permanent.
 	failingAfter = 3
-	// failingRead limits the users that are read, and failingShown the users with their
-	// own finding.
+	// failingRead limits the users that are read. failingShown limits the users that have
+	// their own finding.
 	failingRead  = 1000
 	failingShown = 10
 )
 
-// failingUsers reports users whose deletion fails again and again, for example because of
-// a constraint that the ghost user does not meet.
+// failingUsers reports users whose deletion fails repeatedly, for example because of a
+// constraint that the ghost user does not meet.
 func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
 	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead)
 	if err != nil {
@@ -128,7 +130,7 @@ func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error
 	for i, user := range failed {
 		if i == failingShown {
 			return append(found, doctor.One(problem.Warning, "table "+ghostuser.QueueTable,
-				fmt.Sprintf("the deletion of %s more fails too", render.Counted(int64(len(failed)-i), "user")),
+				fmt.Sprintf("the deletion of %s fails, too", render.Counted(int64(len(failed)-i), "more user")),
 				"see the failures on the web page")...), nil
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("user %s", user.UserID),

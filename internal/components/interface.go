@@ -21,12 +21,13 @@ import (
 // Component describes one family of jobs. All fields but Key, Units and Backlog are
 // optional.
 type Component struct {
-	// Key is its name in configuration, migrations and grants.
+	// Key is the name of the component in configuration, migrations and grants.
 	Key string
-	// Enabled reports whether the configuration enables it. If it is nil, the switch
-	// under its key decides.
+	// Enabled reports whether the configuration enables the component. If it is nil, the
+	// configuration key enabled of the component decides.
 	Enabled func(*config.Config) bool
-	// Everywhere reports that one check of the phase Binding covers all databases.
+	// Everywhere reports that the component works in all databases, and that one check of
+	// the phase Binding covers all of them.
 	Everywhere bool
 	// Units are the names of one row, by deletion table.
 	Units map[string]string
@@ -36,13 +37,13 @@ type Component struct {
 	Gauges func(Backlog) []metrics.Sample
 	// Failures lists the failed rows.
 	Failures *Failures
-	// Plan counts the work of a pass, for each kind with a schedule. It only reads.
+	// Plan has the planner of each kind of job with a schedule.
 	Plan map[string]Planner
-	// Checks are its checks for doctor.
+	// Checks are the checks of doctor for this component.
 	Checks []Check
 	// Grants returns the application tables of one database that the worker uses.
 	Grants func(Granting) []migrate.TableGrant
-	// Measure adds the values of labels to the metrics.
+	// Measure adds the label values of the component to the metrics.
 	Measure func(*metrics.Options)
 	// Start runs when a worker starts.
 	Start func(context.Context, *installation.Connections) error
@@ -52,8 +53,8 @@ type Component struct {
 type Source struct {
 	*installation.Connections
 
-	// Defined returns the parents of the definitions in a database, or nil if they are
-	// unknown.
+	// Defined returns the parents that have a definition in a database, or nil if the
+	// definitions are unknown.
 	Defined func(context.Context, database.Database) ([]string, error)
 }
 
@@ -81,9 +82,10 @@ func (c *Component) In(settings *config.Config, database string) bool {
 // Phase is the time at which doctor runs a check.
 type Phase int
 
-// These are the phases. Binding is first, in the jobs database, or once for all databases
-// if Everywhere is set. Schema runs after the check of Sexton's schema, and Work after
-// the checks of the server. Both run in each database in which the component works.
+// These constants are the phases. Binding is first. It runs in the jobs database, or once
+// for all databases if Everywhere is set. Schema runs after the check of Sexton's schema,
+// and Work after the checks of the server. Both run in each database in which the
+// component works.
 const (
 	Binding Phase = iota
 	Schema
@@ -94,8 +96,8 @@ const (
 type Check struct {
 	Name string
 	When Phase
-	// Needs reports whether the check can run. If it is nil, checks of Work need an
-	// installed schema, and others can always run.
+	// Needs reports whether the check can run. If it is nil, a check of the phase Work
+	// needs an installed schema, and checks of other phases always run.
 	Needs func(*Exam) bool
 	Look  func(context.Context, *Exam) ([]doctor.Finding, error)
 }
@@ -111,23 +113,24 @@ type Exam struct {
 	Roles map[string]doctor.Role
 	// Installed reports that the schema of DB fits this program.
 	Installed bool
-	// Definitions are the loose foreign keys. Whole reports that all could be read.
+	// Definitions are the loose foreign keys. Complete reports that all definitions could
+	// be read.
 	Definitions []definitions.Definition
-	Whole       bool
+	Complete    bool
 	// Parents are the bound parents by database. They are complete only if Bound is set.
 	Parents map[string][]*loosefk.Parent
 	Bound   bool
 }
 
-// As returns the database with the role whose privileges are checked.
+// As returns the database, with the role whose privileges are checked.
 func (x *Exam) As() pgcatalog.As {
 	return pgcatalog.As{Beginner: x.DB.Pool, Role: x.Roles[x.DB.Name].Name}
 }
 
 // Planned is the expected work of a kind. Counts are at most PendingCap.
 type Planned struct {
-	// Due counts the rows that are due by the predicate of the kind. For kinds whose jobs
-	// another kind inserts, it counts due jobs. Capped reports that there are or may be
+	// Due counts the rows that are due by the predicate of the kind. For a kind whose
+	// jobs another kind inserts, it counts due jobs. Capped reports that there may be
 	// more.
 	Due    int64 `json:"due"`
 	Capped bool  `json:"due_capped"`
@@ -135,7 +138,7 @@ type Planned struct {
 	PerRun int `json:"per_run,omitempty"`
 	// RemovalsDue counts objects that the pass would remove from the store.
 	RemovalsDue int64 `json:"removals_due,omitempty"`
-	// NextDueAt is when the next row falls due, or nil.
+	// NextDueAt is the time at which the next row falls due, or nil.
 	NextDueAt *time.Time `json:"next_due_at"`
 	// Details are specific to the component.
 	Details Details `json:"details,omitempty"`
@@ -144,9 +147,9 @@ type Planned struct {
 // Planner counts the work of a pass of one kind.
 type Planner func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (Planned, error)
 
-// Counting returns a Planner that reads two expressions: the number of due rows, and the
-// seconds until the next one falls due, or 0. settings, if set, returns PerRun and the
-// arguments of the expressions.
+// Counting returns a Planner that reads two SQL expressions: the number of due rows, and
+// the seconds until the next row falls due, or 0. settings, if set, returns PerRun and
+// the arguments of the expressions.
 func Counting(expressions string, settings func(*config.Config) (perRun int, args []any)) Planner {
 	return func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (p Planned, err error) {
 		var args []any
@@ -158,7 +161,7 @@ func Counting(expressions string, settings func(*config.Config) (perRun int, arg
 	}
 }
 
-// CountRemovals reads RemovalsDue by such expressions.
+// CountRemovals sets RemovalsDue from two SQL expressions, as described for Counting.
 func (p *Planned) CountRemovals(ctx context.Context, on dbsqlc.DBTX, db database.Database, expressions string) error {
 	var err error
 	p.RemovalsDue, err = p.next(ctx, on, db, expressions)
@@ -179,8 +182,8 @@ func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database
 	return min(due, PendingCap), nil
 }
 
-// waitingJobs are expressions for the jobs of kind $1: the number of due jobs, and the
-// seconds until the next one is due.
+// waitingJobs has the expressions of Counting for the jobs of kind $1: the number of due
+// jobs, and the seconds until the next job is due.
 const waitingJobs = `
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".river_job AS job

@@ -37,20 +37,20 @@ func looseForeignKeys() *Component {
 				Name: "tables", When: Binding, Needs: func(x *Exam) bool { return len(x.Databases) > 0 },
 				Look: bindDefinitions,
 			},
-			{Name: "child_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List,
+			{Name: "child_privileges", When: Schema, Look: problemCheck(func(ctx context.Context, x *Exam) (problem.List,
 				error,
 			) {
 				return installation.ChildPrivileges(ctx, x.As(), x.DB.Name, x.Parents)
 			})},
-			{Name: "parent_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List,
+			{Name: "parent_privileges", When: Schema, Look: problemCheck(func(ctx context.Context, x *Exam) (problem.List,
 				error,
 			) {
 				return loosefk.UnreadableParents(ctx, x.As(), x.Parents[x.DB.Name])
 			})},
-			{Name: "indexes", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
+			{Name: "indexes", When: Schema, Look: problemCheck(func(ctx context.Context, x *Exam) (problem.List, error) {
 				return MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
 			})},
-			// With incomplete definitions, triggers of the others would look surplus.
+			// If definitions are missing, triggers of their parents would seem surplus.
 			{
 				Name: "triggers", When: Schema, Needs: func(x *Exam) bool { return x.Installed && x.Bound },
 				Look: examineTriggers,
@@ -60,8 +60,8 @@ func looseForeignKeys() *Component {
 	}
 }
 
-// judged returns a check that reports the problems that look finds.
-func judged(look func(context.Context, *Exam) (problem.List,
+// problemCheck returns a check that reports the problems that look returns.
+func problemCheck(look func(context.Context, *Exam) (problem.List,
 	error),
 ) func(context.Context, *Exam) ([]doctor.Finding, error) {
 	return func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
@@ -71,19 +71,20 @@ func judged(look func(context.Context, *Exam) (problem.List,
 }
 
 const (
-	// shownParents limits the parent tables that are counted, and parentCap each count,
-	// because each scrape of the metrics counts again.
+	// shownParents limits the parent tables that are counted. parentCap limits each
+	// count, because each scrape of the metrics counts again.
 	shownParents = 100
 	parentCap    = 1000
 )
 
-// readTombstones reads the backlog of loose foreign keys in one database, up to limits.
-func readTombstones(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
+// readTombstones reads the backlog of loose foreign keys in one database. Its counts have
+// limits.
+func readTombstones(ctx context.Context, source Source, db database.Database) ([]Backlog, error) {
 	backlog, err := ReadBacklog(ctx, db, migrate.LooseForeignKeys)
 	if err != nil {
 		return nil, err
 	}
-	if settings := at.Config.LooseForeignKeys.Undo; settings.On() {
+	if settings := source.Config.LooseForeignKeys.Undo; settings.On() {
 		if backlog.Details, err = readKept(ctx, db, settings); err != nil {
 			return nil, err
 		}
@@ -100,7 +101,7 @@ func readTombstones(ctx context.Context, at Source, db database.Database) ([]Bac
 	if len(parents) == 0 {
 		return []Backlog{backlog}, nil
 	}
-	defined, err := at.Defined(ctx, db)
+	defined, err := source.Defined(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func readTombstones(ctx context.Context, at Source, db database.Database) ([]Bac
 	return []Backlog{backlog}, nil
 }
 
-// listTombstones returns the failed tombstones.
+// listTombstones returns the failed tombstones of all reachable databases.
 func listTombstones(ctx context.Context, all *installation.Connections,
 	limit int,
 ) (failures []Failure, more bool, err error) {
@@ -168,7 +169,7 @@ func retryTombstones(ctx context.Context, all *installation.Connections, db data
 	case err != nil:
 		return "", fmt.Errorf("database %s: %w", db.Name, err)
 	case result.Busy > 0 && result.Retried == 0:
-		return "", Refuse("a worker is processing it")
+		return "", Refuse("a worker is processing the tombstone")
 	case id.Text != "" && result.Retried+result.Due == 0:
 		return "", Refuse("tombstone %s is not pending", id)
 	}
@@ -178,12 +179,14 @@ func retryTombstones(ctx context.Context, all *installation.Connections, db data
 // bindDefinitions compares the definitions with the reachable databases.
 func bindDefinitions(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, problems, err := loosefk.Resolve(ctx, x.Sites(), x.Definitions)
-	// All parents in a reachable database are known, wherever their children are.
-	x.Parents, x.Bound = found, err == nil && x.Whole && problems.Err() == nil
+	// The parents in reachable databases are known, even if their children are in other
+	// databases.
+	x.Parents, x.Bound = found, err == nil && x.Complete && problems.Err() == nil
 	return doctor.Findings(WithoutIndexes(problems)), err
 }
 
-// examineTriggers reports all differences between the triggers and the definitions.
+// examineTriggers reports the differences between the triggers and the definitions, and
+// what an undo cannot restore.
 func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err error) {
 	cfg, tracked := riverjobs.Tracking(x.Config, x.DB, x.Parents)
 	err = installation.OnConnection(ctx, x.DB, func(conn *pgx.Conn) error {
@@ -217,7 +220,8 @@ func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err 
 	return found, err
 }
 
-// failedTombstones reports failed tombstones, the first ones individually.
+// failedTombstones reports the first failed tombstones individually, and the number of
+// the remaining ones.
 func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
 	list, err := installation.TombstonesOf(x.Connections, x.DB).Failed(ctx, failingShown, FailureWindow)
 	for _, t := range list.First {
@@ -238,12 +242,12 @@ func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ e
 	return found, err
 }
 
-// grantDefinitions returns the tables of the definitions.
+// grantDefinitions returns the privileges on the tables of the definitions.
 func grantDefinitions(g Granting) []migrate.TableGrant {
 	t := grants{schema: g.Database.Schema}
-	livesHere := func(name definitions.Name, said string) bool {
-		if said != "" {
-			return said == g.Database.Name
+	isInDatabase := func(name definitions.Name, database string) bool {
+		if database != "" {
+			return database == g.Database.Name
 		}
 		claims := func(schema string, tables []string) bool {
 			return loosefk.Site{Schema: schema, Tables: tables}.Claims(name)
@@ -265,7 +269,7 @@ func grantDefinitions(g Granting) []migrate.TableGrant {
 		}
 	}
 	if settings.On() {
-		restores = ", INSERT" // An undo inserts rows.
+		restores = ", INSERT" // An undo inserts the deleted rows again.
 		for _, table := range append(slices.Clone(settings.ExcludeTables), settings.SparedUsers(),
 			ghostuser.QueueTable) {
 			if name, err := definitions.ParseName(table); err == nil {
@@ -274,7 +278,7 @@ func grantDefinitions(g Granting) []migrate.TableGrant {
 		}
 	}
 	for _, d := range g.Definitions {
-		if livesHere(d.Child, d.Database) {
+		if isInDatabase(d.Child, d.Database) {
 			if d.OnDelete == definitions.Delete {
 				t.add(d.Child, deletesRows+restores)
 				mark(d.Child, migrate.Restored)
@@ -282,7 +286,7 @@ func grantDefinitions(g Granting) []migrate.TableGrant {
 				t.add(d.Child, changesRows)
 			}
 		}
-		if livesHere(d.Parent, "") {
+		if isInDatabase(d.Parent, "") {
 			t.add(d.Parent, readsRows+restores)
 			mark(d.Parent, migrate.Restored)
 		}

@@ -52,7 +52,7 @@ func placeholderFailures() *Failures {
 		func(p placeholder.Placeholder) int64 { return p.UserID },
 		func(_ *installation.Connections, p placeholder.Placeholder) Failure {
 			failure := Failure{Error: p.LastError, Attempts: p.Attempts}
-			// A deferred placeholder without a next attempt is never retried.
+			// A deferred placeholder without a time of the next attempt is never retried.
 			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.Deferred && p.NextAttemptAt == nil
 			if p.LastAttemptAt != nil {
 				failure.Since = *p.LastAttemptAt
@@ -65,13 +65,13 @@ func placeholderFailures() *Failures {
 		func(ctx context.Context, all *installation.Connections, _ int64) (int64, error) {
 			return installation.RetryAllPlaceholders(ctx, all.Jobs())
 		})
-	every := failures.Retry
-	// The result for a single one depends on its new state.
+	retryAll := failures.Retry
+	// The message for a single placeholder depends on its new state.
 	failures.Retry = func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string,
 		error,
 	) {
 		if id.Text == "" {
-			return every(ctx, all, db, id)
+			return retryAll(ctx, all, db, id)
 		}
 		state, err := installation.RetryPlaceholder(ctx, db, id.Number())
 		if installation.PlaceholderRefused(err) {
@@ -82,9 +82,9 @@ func placeholderFailures() *Failures {
 	return failures
 }
 
-// readPlaceholders reads the backlog of placeholder users, with the configured rules.
-func readPlaceholders(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
-	rules := riverjobs.PlaceholderRules(at.Config)
+// readPlaceholders reads the backlog of placeholder users by the configured rules.
+func readPlaceholders(ctx context.Context, source Source, db database.Database) ([]Backlog, error) {
+	rules := riverjobs.PlaceholderRules(source.Config)
 	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func readPlaceholders(ctx context.Context, at Source, db database.Database) ([]B
 	}}, nil
 }
 
-// keptPlaceholders are the first placeholder users that are kept because of references.
+// keptPlaceholders has the first placeholder users that are kept because of references.
 type keptPlaceholders struct {
 	Placeholders []placeholder.Placeholder `json:"placeholders,omitempty"`
 }
@@ -119,7 +119,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 		func(p placeholder.Placeholder) []any {
 			last, next := render.Age(p.LastAttemptAt), render.Time(p.NextAttemptAt)
 			if p.LastAttemptAt == nil && p.Attempts > 0 {
-				last = "unknown" // The value is infinity.
+				last = "unknown" // The time of the last attempt is infinite.
 			}
 			if p.State == placeholder.Deferred && p.NextAttemptAt == nil {
 				next = "never"
@@ -128,7 +128,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 		})
 }
 
-// bindPlaceholders compares the referring columns with the jobs database.
+// bindPlaceholders compares the configured references with the jobs database.
 func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	_, problems, err := riverjobs.CheckPlaceholderUsers(ctx, x.Config, x.DB, x.As())
 	if err != nil {

@@ -74,7 +74,7 @@ func retentionRules() *Component {
 	}
 }
 
-// listRules lists rules that failed in the last pass.
+// listRules returns the rules that failed in their last run.
 func listRules(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, _ error) {
 	for _, name := range all.Config.RetentionDatabases() {
 		if all.Down[name] != nil {
@@ -138,12 +138,12 @@ func planRetention(ctx context.Context, _ dbsqlc.DBTX, c *config.Config,
 	return planned, err
 }
 
-// foreseenRules is what a pass would do for each rule.
+// foreseenRules has the expected work of the next run for each rule.
 type foreseenRules struct {
 	Rules []retention.Foreseen `json:"rules"`
 }
 
-// Print lists the rules.
+// Print prints the rules.
 func (d foreseenRules) Print(w io.Writer) {
 	render.List(w, "", "\nRULE\tDUE\tOLDEST\tINDEX\tDELETES BELOW", d.Rules, func(r retention.Foreseen) []any {
 		due := render.Capped(r.Due, r.Capped)
@@ -165,14 +165,14 @@ func (d foreseenRules) Print(w io.Writer) {
 	}
 }
 
-// ruleStates are the results of the rules in the last pass.
+// ruleStates has the results of the rules in their last run.
 type ruleStates struct {
 	Rules []retention.State `json:"rules,omitempty"`
 }
 
-// Print lists the rules.
+// Print prints the rules.
 func (d ruleStates) Print(w io.Writer) {
-	render.List(w, "", "\nRULE\tLEFT\tNOT DELETED\tLAST PASS\tERROR", d.Rules, func(r retention.State) []any {
+	render.List(w, "", "\nRULE\tLEFT\tNOT DELETED\tLAST RUN\tERROR", d.Rules, func(r retention.State) []any {
 		left := render.Capped(r.Pending, r.Capped)
 		if r.DryRun {
 			left += " (dry run)"

@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// TestRetentionIsShown finds a component of the list in plan, status, failures, doctor,
-// metrics, grants and on the page, which have no code of their own for it.
+// TestRetentionIsShown verifies that plan, status, failures, doctor, metrics, grants and
+// the page show a component that they have no code for.
 func TestRetentionIsShown(t *testing.T) {
 	t.Parallel()
 	d := pgtest.FromTemplate(t, "retention in components", func(ctx context.Context, url string) error {
@@ -106,9 +106,9 @@ retention:
 	require.Contains(t, components.Grants(components.Granting{Config: c, Database: c.Databases[0]}),
 		migrate.TableGrant{Table: `"public"."sessions"`, Privileges: "SELECT, UPDATE, DELETE"})
 	d.Exec("DELETE FROM pages")
-	said := pgtest.Must(operator.RetryFailures(t.Context(), all,
+	message := pgtest.Must(operator.RetryFailures(t.Context(), all,
 		components.Retry{Source: "retention", ID: "sessions.expires_at"}, database.Change{Actor: "ann"}))(t)
-	require.Equal(t, "1 rule due now", said)
+	require.Equal(t, "1 rule due now", message)
 	require.Equal(t, [][]string{{"t"}},
 		d.Rows("SELECT due FROM sexton.retention_rules WHERE rule = 'sessions.expires_at'"))
 

@@ -19,7 +19,7 @@ import (
 	"sexton/triggers"
 )
 
-// keptRows is the size of kept rows in one database.
+// keptRows has the size of the rows that undo keeps in one database.
 type keptRows struct {
 	most int64
 	Undo struct {
@@ -40,7 +40,7 @@ func readKept(ctx context.Context, db database.Database, settings config.Undo) (
 	return kept, problem.Doing(err, "database %s", db.Name)
 }
 
-// keptGauges returns the metrics of kept rows.
+// keptGauges returns the metrics of the rows that undo keeps.
 func keptGauges(b Backlog) []metrics.Sample {
 	kept, on := b.Details.(keptRows)
 	if !on {
@@ -59,7 +59,7 @@ func keptGauges(b Backlog) []metrics.Sample {
 	return samples
 }
 
-// Personal reports the kept columns whose names suggest personal data.
+// Personal reports the columns that undo keeps and whose names suggest personal data.
 func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config,
 	tracked []triggers.Parent,
 ) (found []doctor.Finding, _ error) {
@@ -96,8 +96,8 @@ func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tri
 
 // Uncovered reports what `sexton undo` does not restore: rows that native keys delete or
 // change together with kept rows, rows of tables with rules or inheriting tables,
-// excluded columns, tables larger than max_size, and privileges that the role lacks. An
-// empty role is the connected one.
+// excluded columns, tables larger than max_size, and privileges that the role lacks. With
+// an empty role it checks the connected role.
 func Uncovered(
 	ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent,
 	role string,

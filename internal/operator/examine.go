@@ -35,7 +35,7 @@ func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	x.Report.Run(ctx, "definitions", "", func(context.Context) ([]doctor.Finding, error) {
 		defs, err := installation.LoadDefinitions(c)
 		problems, _ := errors.AsType[problem.List](err)
-		x.Definitions, x.Whole = defs, len(problems) == 0
+		x.Definitions, x.Complete = defs, len(problems) == 0
 		return doctor.Findings(problems), nil
 	})
 	for _, settings := range c.Databases {
@@ -272,9 +272,8 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 	if !here || len(riverjobs.Generations(x.Config, x.Definitions)) == 0 {
 		return
 	}
-	// If a definition file cannot be read, skip the comparison: the remaining definitions
-	// would look like another generation.
-	x.runCheck(ctx, x.Installed && x.Whole, "generations", func(ctx context.Context) ([]doctor.Finding, error) {
+	// Definitions that were only partly read would appear as another generation.
+	x.runCheck(ctx, x.Installed && x.Complete, "generations", func(ctx context.Context) ([]doctor.Finding, error) {
 		differs, err := installation.GenerationFindings(ctx, db, riverjobs.Generations(x.Config, x.Definitions))
 		var found []doctor.Finding
 		for _, d := range differs {

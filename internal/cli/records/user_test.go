@@ -98,7 +98,7 @@ func TestDoctorNamesFailingUsers(t *testing.T) {
 	s.Exec("INSERT INTO users_ghost_user_migrations (user_id, attempts, last_error) SELECT id, 4, 'kept' FROM users WHERE id > 100")
 	found := findings()
 	require.Len(t, found, 11)
-	require.Equal(t, "the deletion of 2 users more fails too", found[10].Message)
+	require.Equal(t, "the deletion of 2 more users fails, too", found[10].Message)
 }
 
 // Invalid lists are reported with their position before anything runs.
