@@ -38,7 +38,7 @@ func TestPassKilledAnywhere(t *testing.T) {
 				FROM before WHERE before.id = groups.id;
 			RESET session_replication_role; INSERT INTO group_deletion_schedules SELECT * FROM schedules_before`)
 	}
-	kills := s.KilledAnywhere(t, 3, func(v *dbtest.Victim) {
+	kills := s.KillAnywhere(t, 3, func(v *dbtest.Victim) {
 		reset()
 		session, end := s.Session(t, leaseKey)
 		session.Conn = v.Connect(t)

@@ -272,7 +272,8 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 	if !here || len(riverjobs.Generations(x.Config, x.Definitions)) == 0 {
 		return
 	}
-	// Definitions that were only partly read would appear as another generation.
+	// If a definition file cannot be read, skip the comparison: the remaining definitions
+	// would look like another generation.
 	x.runCheck(ctx, x.Installed && x.Complete, "generations", func(ctx context.Context) ([]doctor.Finding, error) {
 		differs, err := installation.GenerationFindings(ctx, db, riverjobs.Generations(x.Config, x.Definitions))
 		var found []doctor.Finding
