@@ -22,16 +22,17 @@ import (
 	"sexton/triggers"
 )
 
-// AdjournedGroupDeletion is the kind of the job that enqueues the destruction of groups
-// after their period has expired, or restores them.
+// AdjournedGroupDeletion is the kind of the job that inserts a group_destroy job for each
+// group whose period has expired, or restores the group.
 const AdjournedGroupDeletion = "adjourned_group_deletion"
 
-// markedEarlier is the condition for rows of groups and schedules that wake the job. A mark
-// of today makes no group due before midnight, when a timer wakes the job. A shorter period
-// wakes no worker. The subscription finds it with its next query, within 10 s.
+// markedEarlier is the condition under which a row of groups or schedules wakes the job.
+// A mark of today makes no group due before midnight, when a timer wakes the job. A
+// shortened period wakes no worker. The subscription finds its groups with its next
+// query, within 10 s.
 const markedEarlier = "NEW.%s < (pg_catalog.now() AT TIME ZONE 'UTC')::pg_catalog.date"
 
-// groupWakes returns the tables with marks.
+// groupWakes returns the tables whose marks wake the job.
 func groupWakes(of config.Groups) []triggers.Wake {
 	if of.Table != "" {
 		return []triggers.Wake{{Table: of.Table, Due: fmt.Sprintf(markedEarlier, pgcatalog.Quote(of.MarkedOn))}}
@@ -40,20 +41,20 @@ func groupWakes(of config.Groups) []triggers.Wake {
 	return []triggers.Wake{{Table: groupschedule.Table, Due: due}, {Table: "groups", Due: due}}
 }
 
-// AdjournedGroupDeletionArgs is empty: the job processes all due groups.
+// AdjournedGroupDeletionArgs has no fields, because the job processes all due groups.
 type AdjournedGroupDeletionArgs struct{}
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (AdjournedGroupDeletionArgs) Kind() string { return AdjournedGroupDeletion }
 
-// InsertOpts make the job unique until it finishes. Errors of single groups do not fail it.
-// After other errors River retries it with growing pauses.
+// InsertOpts returns options that make the job unique until it finishes. Errors of single
+// groups do not fail the job. After other errors River retries it with increasing pauses.
 func (AdjournedGroupDeletionArgs) InsertOpts() river.InsertOpts {
 	return uniqueOpts(AdjournedGroupDeletion, 25)
 }
 
-// longestRetry limits River's pauses between failed passes. They grow to days, and the
-// waiting job excludes the jobs of ticks.
+// longestRetry limits River's pauses between failed passes. The pauses would grow to
+// days, and the waiting job prevents the jobs of ticks, because jobs are unique.
 const longestRetry = time.Hour
 
 func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
@@ -77,7 +78,7 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 }
 
 func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionArgs) (jobrun.Result, error) {
-	// A restored group must still be restored after a crash of the server.
+	// The session is durable, so that a crash of the server cannot revert a restoration.
 	session, release, err := p.session(ctx, true)
 	if err != nil {
 		return jobrun.Result{}, err
@@ -125,11 +126,11 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 // GroupDestroy is the kind of the job that deletes one group.
 const GroupDestroy = "group_destroy"
 
-// MostGroups is the number of groups that one process destroys in parallel.
+// MostGroups is the number of groups that one process deletes in parallel.
 const MostGroups = 2
 
-// GroupDestroyArgs name the group and the user who requested its destruction. The job
-// checks the user who has scheduled it when it begins.
+// GroupDestroyArgs contains the IDs of the group and of the user who requested its
+// deletion. When the job begins, it checks the user who scheduled the deletion.
 type GroupDestroyArgs struct {
 	GroupID dml.ID `json:"group_id"`
 	UserID  dml.ID `json:"user_id"`
@@ -148,11 +149,11 @@ func GroupsOf(c *config.Config) groupdelete.Groups {
 	return groups
 }
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (GroupDestroyArgs) Kind() string { return GroupDestroy }
 
-// InsertOpts make the job unique until it finishes. With River's pauses it is retried for
-// some weeks.
+// InsertOpts returns options that make the job unique until it finishes. River's pauses
+// spread its attempts over some weeks.
 func (GroupDestroyArgs) InsertOpts() river.InsertOpts { return uniqueOpts(GroupDestroy, 25) }
 
 func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
@@ -181,20 +182,21 @@ func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
 	}
 }
 
-// passGroupDestroy runs one pass under the lease of the group. It fails if another row
-// prevents the deletion.
+// passGroupDestroy runs one pass under the lease of the group. It returns an error if
+// another row prevents the deletion.
 func passGroupDestroy(ctx context.Context, p *pass, args GroupDestroyArgs) (jobrun.Result, error) {
 	stats, err := destroyGroup(ctx, p, args)
 	if stats == nil {
 		return jobrun.Result{}, err
 	}
 	if err == nil && stats.Outcome == groupdelete.Stuck {
-		err = jobrun.Logged(fmt.Errorf("destroy group %s: %s", args.GroupID, stats.Reason)) // It has been logged as group_stuck.
+		// destroyGroup has logged group_stuck.
+		err = jobrun.Logged(fmt.Errorf("destroy group %s: %s", args.GroupID, stats.Reason))
 	}
 	return groupResult(stats), err
 }
 
-// groupResult returns the result for statistics.
+// groupResult converts the statistics to the result of a pass.
 func groupResult(stats *groupdelete.Stats) jobrun.Result {
 	failed := int64(0)
 	if stats.Outcome == groupdelete.Stuck {
@@ -216,8 +218,8 @@ func groupResult(stats *groupdelete.Stats) jobrun.Result {
 	return result
 }
 
-// dueAt returns the time when the period of a job's group expired. For an immediate
-// deletion it returns the time when the job was created.
+// dueAt returns the time at which the period of a job's group expired. For an immediate
+// deletion it returns the time at which the job was created.
 func dueAt(job *rivertype.JobRow) time.Time {
 	var metadata struct {
 		DueAt time.Time `json:"due_at"`
@@ -228,7 +230,7 @@ func dueAt(job *rivertype.JobRow) time.Time {
 	return metadata.DueAt
 }
 
-// destroyGroup runs the engine on the group.
+// destroyGroup runs the deletion engine on the group.
 func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupdelete.Stats, error) {
 	session, release, err := p.session(ctx, false)
 	if err != nil {
@@ -261,7 +263,7 @@ func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupde
 		stats.Done, "total", stats.Total,
 	}
 	switch {
-	case err != nil: // jobrun logs it.
+	case err != nil: // jobrun logs the error.
 	case stats.Outcome == groupdelete.Stuck:
 		log.ErrorContext(ctx, "group_stuck", append(attributes, "error", stats.Reason)...)
 	default:

@@ -25,26 +25,28 @@ import (
 )
 
 const (
-	// maxJobTime limits the jobs of all kinds, without the extra time for long statements.
-	// Longer work commits and continues in a successor.
+	// maxJobTime limits the time of a job of any kind. Kinds add extra time for long
+	// statements. A pass with more work ends, and a successor continues.
 	maxJobTime = 60 * time.Second
-	// slowNetwork is the extra time for round trips of one second. A pass has about a
-	// hundred of them outside its batches.
+	// slowNetwork is the extra time for a network with round trips of one second. A pass
+	// has about a hundred round trips outside its batches.
 	slowNetwork = 90 * time.Second
-	// fetchCooldown is short because River drops the notification of a second insert
-	// within it. That job would wait for the poll.
+	// fetchCooldown is the minimum time between two fetches of a queue. It is short
+	// because River drops the notification of a second insert within it, and that job
+	// would wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
-	// fetchPoll can be long because the driver queries for waiting jobs every 2 s. If that
-	// query fails, they wait for the poll. Through a transaction pooler no notification
-	// arrives, so River polls as often as subscriptions.
+	// fetchPoll is the interval at which River polls a queue. It can be long because the
+	// driver queries for waiting jobs every 2 s, so only a failure of that query makes
+	// jobs wait for the poll. pooledFetchPoll is the interval through a transaction
+	// pooler, where no notification arrives.
 	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
 	// softStop limits the time that running jobs may take to end after a stop.
 	softStop = 8 * time.Second
 )
 
-// NewClient returns River's client for one process, with one queue per kind. id is also
-// the ID of the process's heartbeat. Notifications of inserted jobs reach the client by
-// the listener of the jobs database.
+// NewClient returns River's client for one process, with one queue per kind. The ID is
+// also the client ID of the process's heartbeat. The client receives the notifications of
+// inserted jobs from the jobs database's listener.
 func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Client[pgx.Tx], error) {
 	reindex, err := deps.Config.Jobs.Reindex.Parse()
 	if err != nil {
@@ -89,7 +91,8 @@ func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Clie
 		// job can have a successor within milliseconds.
 		FetchCooldown: river.FetchCooldownMin,
 		JobTimeout:    maxJobTime + extraTime(deps.Config),
-		// The heartbeat returns a dead client's jobs within seconds. This is the fallback.
+		// The heartbeat gives back a dead client's jobs within seconds. River's rescuer
+		// is the fallback.
 		RescueStuckJobsAfter:        2 * (maxJobTime + extraTime(deps.Config) + slowNetwork),
 		CompletedJobRetentionPeriod: 2 * time.Hour,
 		ErrorHandler:                failures{log},
@@ -102,7 +105,7 @@ func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Clie
 	return client, problem.Doing(err, "create the River client")
 }
 
-// middleware returns the functions that run around each job, the outermost first.
+// middleware returns the middleware of all jobs, the outermost first.
 func (d Deps) middleware() []rivertype.Middleware {
 	all := []rivertype.Middleware{d.trackJobs()}
 	if database.Tracing() {
@@ -112,7 +115,8 @@ func (d Deps) middleware() []rivertype.Middleware {
 	return all
 }
 
-// trackJobs returns middleware that reports the jobs of this process.
+// trackJobs returns middleware that calls Working and notifies the subscriptions that
+// wait for the job.
 func (d Deps) trackJobs() rivertype.Middleware {
 	return river.WorkerMiddlewareFunc(func(ctx context.Context, job *rivertype.JobRow,
 		work func(context.Context) error,
@@ -125,8 +129,8 @@ func (d Deps) trackJobs() rivertype.Middleware {
 	})
 }
 
-// failures logs errors of jobs that jobrun has not logged, because they occurred outside
-// the pass.
+// failures logs the errors of jobs that occurred outside the pass, which jobrun has not
+// logged.
 type failures struct{ log *slog.Logger }
 
 func (f failures) HandleError(ctx context.Context, job *rivertype.JobRow, err error) *river.ErrorHandlerResult {
@@ -136,12 +140,13 @@ func (f failures) HandleError(ctx context.Context, job *rivertype.JobRow, err er
 	return nil
 }
 
-// HandlePanic does nothing, because River logs a panic with its trace.
+// HandlePanic does nothing, because River logs a panic with its stack trace.
 func (failures) HandlePanic(context.Context, *rivertype.JobRow, any, string) *river.ErrorHandlerResult {
 	return nil
 }
 
-// quietHandler drops River's info messages about failed jobs, which are logged elsewhere.
+// quietHandler drops River's info messages about failed jobs. The failures are logged
+// elsewhere.
 type quietHandler struct{ slog.Handler }
 
 func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -21,7 +21,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// River's topics, and the name that means all queues.
+// These constants are River's notification topics and its name for all queues.
 const (
 	insertTopic     = "river_insert"
 	controlTopic    = "river_control"
@@ -30,31 +30,33 @@ const (
 )
 
 // driver is River's driver with a listener that accepts only notifications of inserted
-// jobs. Every role that may connect may notify: a forged notification could pause all
-// workers, cancel jobs, or make the leader resign. So pauses and cancellations are read
-// from River's tables, which need a grant, and passed to River as notifications. If the
-// table has no leader, as after a clean stop, River gets the notification that the leader
-// has resigned. It would otherwise only check every 5 s.
+// jobs. Every role that may connect may notify, so a forged notification could pause all
+// workers, cancel jobs, or make the leader resign. The driver therefore reads pauses and
+// cancellations from River's tables, which need a grant, and passes them to River as
+// notifications. If the table has no leader, as after a clean stop, the driver notifies
+// River that the leader has resigned. River would otherwise check only every 5 s.
 type driver struct {
 	*riverpgxv5.Driver
 
 	jobs database.Database
-	// client is the ID of River's client, which is stored in its running jobs.
+	// client is the ID of River's client. River stores the ID in the rows of its running
+	// jobs.
 	client string
 	log    *slog.Logger
 	// ticker records the ticks of inserted jobs.
 	ticker *ticker
-	// params are the parameters of QueueLooks. They contain the queues of jobs with
-	// definitions, with the keys of their leases and the digests of the loaded
-	// definitions. A worker fetches no job of such a queue if other definitions are
-	// installed, so that a worker with those definitions gets the job.
+	// params are the parameters of QueueLooks. They contain the queues of kinds with
+	// definitions, the keys of their leases, and the digests of the loaded definitions. A
+	// worker fetches no job of such a queue while other definitions are installed, so
+	// that a worker with the installed definitions gets the job.
 	params dbsqlc.QueueLooksParams
 	// ended holds the rows, by ID, of jobs that have completed themselves and that River
 	// will complete later.
 	ended sync.Map
-	// inserted holds notifications of inserted jobs.
+	// inserted is the queue of notifications of inserted jobs.
 	inserted chan string
-	// outdatedLogged is the time when other definitions were last logged, by queue.
+	// outdatedLogged is the time of the last log line about other installed definitions,
+	// by queue.
 	outdatedLogged map[string]time.Time
 }
 
@@ -62,7 +64,8 @@ func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdrive
 	return &listener{Listener: d.Driver.GetListener(params), driver: d}
 }
 
-// setGenerations sets the worker's own queues.
+// setGenerations adds the queues, lease keys and digests of the loaded definitions to
+// params.
 func (d *driver) setGenerations(generations []Generation) {
 	d.outdatedLogged = map[string]time.Time{}
 	for _, g := range generations {
@@ -77,7 +80,7 @@ func (d *driver) setGenerations(generations []Generation) {
 
 // logOutdated logs, at most once a minute, that this worker does not fetch jobs of a
 // queue because other definitions are installed. It also logs when the worker fetches
-// them again.
+// these jobs again.
 func (d *driver) logOutdated(ctx context.Context, queue string, outdated bool) {
 	logged, known := d.outdatedLogged[queue]
 	switch {
@@ -94,9 +97,9 @@ func (d *driver) logOutdated(ctx context.Context, queue string, outdated bool) {
 }
 
 // GetExecutor returns an executor that limits the lock waits of River's own insertions of
-// ticks. It also uses the server's clock for the times of jobs. River uses the worker's
-// clock. If that clock is an hour fast, each failed or snoozed job would be delayed by an
-// hour.
+// ticks. It also takes the times of jobs from the server's clock. River takes them from
+// the worker's clock. If that clock is an hour fast, each failed or snoozed job would be
+// delayed by an hour.
 func (d *driver) GetExecutor() riverdriver.Executor { return executor{d.Driver.GetExecutor(), d} }
 
 type executor struct {
@@ -113,7 +116,8 @@ func (e executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
 	return transaction{inserter{tx, e.driver}, e.driver.ticker}, nil
 }
 
-// transaction is one of River's own.
+// transaction is a transaction that River has begun. It records the ticks of the jobs
+// that it inserts.
 type transaction struct {
 	inserter
 
@@ -121,8 +125,8 @@ type transaction struct {
 }
 
 // JobInsertFastMany inserts the jobs of ticks that fall due together. If another open
-// transaction has enqueued one of them, it waits up to enqueueLockTimeout and then inserts
-// only that job as a second one.
+// transaction has enqueued one of the jobs, JobInsertFastMany waits up to
+// enqueueLockTimeout and then inserts that job as a second job.
 func (t transaction) JobInsertFastMany(
 	ctx context.Context, params *riverdriver.JobInsertFastManyParams,
 ) (results []*riverdriver.JobInsertFastResult, _ error) {
@@ -142,14 +146,14 @@ func (t transaction) JobInsertFastMany(
 func (t transaction) insert(ctx context.Context,
 	one *riverdriver.JobInsertFastManyParams,
 ) ([]*riverdriver.JobInsertFastResult, error) {
-	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+enqueueLockTimeout+"'; SAVEPOINT asked"); err != nil {
+	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+enqueueLockTimeout+"'; SAVEPOINT before_insert"); err != nil {
 		return nil, err //nolint:wrapcheck // River adds the context
 	}
 	results, err := t.inserter.JobInsertFastMany(ctx, one)
 	if !batch.Judge(err).Lock() {
 		return results, err
 	}
-	if err := t.Exec(ctx, "ROLLBACK TO SAVEPOINT asked"); err != nil {
+	if err := t.Exec(ctx, "ROLLBACK TO SAVEPOINT before_insert"); err != nil {
 		return nil, err //nolint:wrapcheck // River adds the context
 	}
 	other := *one.Jobs[0]
@@ -161,8 +165,9 @@ func (t transaction) insert(ctx context.Context,
 }
 
 // JobSchedule makes jobs available that are due by the server's clock. River's own query
-// waits for locked rows. One open transaction that has pulled a job forward would then
-// delay all jobs. Equal jobs cannot exist, because the unique keys exclude them.
+// waits for locked rows, so one open transaction that has changed the time of a job would
+// delay all jobs. The unique keys exclude equal jobs, so JobSchedule need not discard
+// any.
 func (t transaction) JobSchedule(ctx context.Context,
 	params *riverdriver.JobScheduleParams,
 ) (scheduled []*riverdriver.JobScheduleResult, _ error) {
@@ -181,17 +186,18 @@ func (d *driver) UnwrapExecutor(tx pgx.Tx) riverdriver.ExecutorTx {
 	return inserter{d.Driver.UnwrapExecutor(tx), d}
 }
 
-// inserter inserts jobs that are due now by the server's clock. If the worker's clock is
-// an hour fast, its time would delay the job by an hour, and uniqueness would reject
-// every equal job until then.
+// inserter inserts jobs that are due immediately by the server's clock. If the worker's
+// clock were used and is an hour fast, the job would be delayed by an hour, and
+// uniqueness would reject every equal job until then.
 type inserter struct {
 	riverdriver.ExecutorTx
 
 	driver *driver
 }
 
-// JobInsertFastMany inserts jobs at the server's now(), which a zero time means to River's
-// query. It does not change params, which River may use again.
+// JobInsertFastMany inserts jobs with the server's now() as due time. River's query uses
+// now() for a zero time. JobInsertFastMany copies params, because River may use them
+// again.
 func (i inserter) JobInsertFastMany(ctx context.Context,
 	params *riverdriver.JobInsertFastManyParams,
 ) ([]*riverdriver.JobInsertFastResult, error) {
@@ -205,7 +211,8 @@ func (i inserter) JobInsertFastMany(ctx context.Context,
 	return i.ExecutorTx.JobInsertFastMany(ctx, &corrected) //nolint:wrapcheck // River adds the context
 }
 
-// JobSetStateIfRunningMany completes a job in one of Sexton's transactions.
+// JobSetStateIfRunningMany completes jobs in one of Sexton's transactions and stores
+// their rows in ended.
 func (i inserter) JobSetStateIfRunningMany(ctx context.Context,
 	params *riverdriver.JobSetStateIfRunningManyParams,
 ) ([]*rivertype.JobRow, error) {
@@ -216,7 +223,8 @@ func (i inserter) JobSetStateIfRunningMany(ctx context.Context,
 	return rows, err //nolint:wrapcheck // River adds the context
 }
 
-// ownJobsSQL locks the jobs $1 that the client $2 still runs, and returns the server's time.
+// ownJobsSQL locks the jobs $1 that the client $2 still runs, and returns the server's
+// time.
 const ownJobsSQL = `WITH own AS (
     SELECT job.id FROM "sexton".river_job AS job
     WHERE job.id = ANY ($1::bigint[]) AND job.state::pg_catalog.text = 'running'
@@ -224,10 +232,10 @@ const ownJobsSQL = `WITH own AS (
     FOR UPDATE
 ) SELECT pg_catalog.clock_timestamp(), coalesce(pg_catalog.array_agg(own.id), '{}') FROM own`
 
-// JobSetStateIfRunningMany stores that jobs failed or were snoozed, by the server's clock.
-// River only checks their IDs. A job that was taken from this worker runs on another one,
-// and its row must not change. For jobs that have completed themselves, it only returns
-// their rows.
+// JobSetStateIfRunningMany stores that jobs have failed or were snoozed, with times of
+// the server's clock. River checks only the IDs of the jobs. A job that was taken from
+// this worker runs on another worker, and its row must not change. For jobs that have
+// completed themselves, JobSetStateIfRunningMany only returns their rows.
 func (e executor) JobSetStateIfRunningMany(ctx context.Context,
 	params *riverdriver.JobSetStateIfRunningManyParams,
 ) (rows []*rivertype.JobRow, _ error) {
@@ -248,60 +256,63 @@ func (e executor) JobSetStateIfRunningMany(ctx context.Context,
 	if err != nil {
 		return nil, err //nolint:wrapcheck // River adds the context
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // It has no effect after the commit.
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // Rollback has no effect after the commit.
 	var now time.Time
 	var own []int64
 	if err := tx.QueryRow(ctx, e.driver.jobs.Names.Render(ownJobsSQL), failed, e.driver.client).Scan(&now,
 		&own); err != nil {
 		return nil, fmt.Errorf("lock this worker's jobs: %w", err)
 	}
-	others, err := tx.JobSetStateIfRunningMany(ctx, selectJobs(params, own, now))
+	changed, err := tx.JobSetStateIfRunningMany(ctx, selectJobs(params, own, now))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // River adds the context
 	}
-	return append(rows, others...), tx.Commit(ctx) //nolint:wrapcheck // River adds the context
+	return append(rows, changed...), tx.Commit(ctx) //nolint:wrapcheck // River adds the context
 }
 
-// selectJobs returns the parameters for some of the jobs. Their due times have the same
-// distance from now, the server's time, as River's have from the worker's time. River's
-// times include the monotonic clock, so a change of the worker's clock has no effect.
+// selectJobs returns the parameters for the jobs with the given IDs. The new due times
+// are as far from now, the server's time, as River's due times are from the worker's
+// time. River's times include the monotonic clock, so a change of the worker's clock has
+// no effect.
 func selectJobs(params *riverdriver.JobSetStateIfRunningManyParams, ids []int64,
 	now time.Time,
 ) *riverdriver.JobSetStateIfRunningManyParams {
-	left := &riverdriver.JobSetStateIfRunningManyParams{Now: params.Now, Schema: params.Schema}
+	selected := &riverdriver.JobSetStateIfRunningManyParams{Now: params.Now, Schema: params.Schema}
 	for i, id := range params.ID {
 		if !slices.Contains(ids, id) {
 			continue
 		}
-		at := params.ScheduledAt[i]
-		if at != nil {
-			at = new(now.Add(time.Until(*at)))
+		dueTime := params.ScheduledAt[i]
+		if dueTime != nil {
+			dueTime = new(now.Add(time.Until(*dueTime)))
 		}
-		left.ID, left.State, left.Attempt = append(left.ID, id), append(left.State, params.State[i]),
-			append(left.Attempt, params.Attempt[i])
-		left.ErrData, left.FinalizedAt = append(left.ErrData, params.ErrData[i]),
-			append(left.FinalizedAt, params.FinalizedAt[i])
-		left.MetadataDoMerge = append(left.MetadataDoMerge, params.MetadataDoMerge[i])
-		left.MetadataUpdates, left.ScheduledAt = append(left.MetadataUpdates, params.MetadataUpdates[i]),
-			append(left.ScheduledAt, at)
+		selected.ID, selected.State, selected.Attempt = append(selected.ID, id), append(selected.State, params.State[i]),
+			append(selected.Attempt, params.Attempt[i])
+		selected.ErrData, selected.FinalizedAt = append(selected.ErrData, params.ErrData[i]),
+			append(selected.FinalizedAt, params.FinalizedAt[i])
+		selected.MetadataDoMerge = append(selected.MetadataDoMerge, params.MetadataDoMerge[i])
+		selected.MetadataUpdates, selected.ScheduledAt = append(selected.MetadataUpdates, params.MetadataUpdates[i]),
+			append(selected.ScheduledAt, dueTime)
 	}
-	return left
+	return selected
 }
 
-// listener has no connection. It gets notifications of inserted jobs from the listener of
-// the jobs database. One goroutine at a time uses it, as River's. It reports no lost
-// connection to River, which would wait longer after each loss, up to a minute.
+// listener is a River listener without a connection. It gets notifications of inserted
+// jobs from the listener of the jobs database. River uses it in one goroutine at a time.
+// It reports no lost connection, because River would wait longer after each loss, up to a
+// minute.
 type listener struct {
 	riverdriver.Listener
 
 	driver *driver
-	// pending are notifications from the last query for queues that River has not read
-	// yet. queried is the time of that query.
+	// pending are notifications of the last query that River has not read yet. queried is
+	// the time of that query.
 	pending []*riverdriver.Notification
 	queried time.Time
 }
 
-// queuesInterval is the time between two queries for queues. queuesTimeout limits each.
+// queuesInterval is the time between two calls of readQueues, and queuesTimeout is the
+// timeout of a call.
 const queuesInterval, queuesTimeout = 2 * time.Second, 5 * time.Second
 
 func (*listener) Connect(context.Context) error { return nil }
@@ -315,7 +326,7 @@ func (*listener) Ping(context.Context) error { return nil }
 func (*listener) Close(context.Context) error { return nil }
 
 // WaitForNotification returns the next notification of an inserted job or of the state of
-// a queue. River cancels it every 5 s and calls it again.
+// a queue. River cancels the call every 5 s and calls again.
 func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
 	due := time.NewTimer(time.Until(l.queried.Add(queuesInterval)))
 	defer due.Stop()
@@ -339,15 +350,15 @@ func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notifi
 	return next, nil
 }
 
-// insertedTopic returns the channel of notifications of inserted jobs.
+// insertedTopic returns the Postgres channel of River's notifications of inserted jobs.
 func insertedTopic() string { return pgcatalog.Schema + "." + insertTopic }
 
-// mostInserted is the number of notifications that wait for River. Its own buffer has the
-// same size.
+// mostInserted is the number of notifications that can wait for River. River's own buffer
+// has the same size.
 const mostInserted = 1000
 
-// receive queues a notification of an inserted job. If the queue is full, the next query
-// for queues finds the job.
+// receive adds a notification of an inserted job to the queue. If the queue is full, the
+// next call of readQueues finds the job.
 func (d *driver) receive(payload string) {
 	select {
 	case d.inserted <- payload:
@@ -355,14 +366,14 @@ func (d *driver) receive(payload string) {
 	}
 }
 
-// readQueues returns notifications for all queues. Because of them, River's own poll can
-// be rare. They contain:
+// readQueues returns notifications for all queues, read from River's tables. Because of
+// these notifications, River's own poll can be rare. They contain:
 //
-//   - the state of each queue, even if unchanged: a queue that starts now would miss the
-//     change
-//   - queues with jobs to fetch: their notification was lost, or they were snoozed for less
-//     than the interval of River's scheduler
-//   - running jobs that must be cancelled
+//   - the state of each queue, even if unchanged, because a queue that starts now would
+//     miss the change
+//   - queues with jobs to fetch, whose notification was lost or which were snoozed for
+//     less than the interval of River's scheduler
+//   - running jobs that must be canceled
 func (d *driver) readQueues(ctx context.Context) []*riverdriver.Notification {
 	ctx, cancel := context.WithTimeout(ctx, queuesTimeout)
 	defer cancel()
@@ -376,11 +387,11 @@ func (d *driver) readQueues(ctx context.Context) []*riverdriver.Notification {
 	return d.notifications(ctx, queues)
 }
 
-// notifications returns the notifications for the states of queues.
+// notifications converts the states of queues to notifications for River.
 func (d *driver) notifications(ctx context.Context,
 	queues []dbsqlc.QueueLooksRow,
 ) (all []*riverdriver.Notification) {
-	anyPaused, led := false, true
+	anyPaused, hasLeader := false, true
 	for _, q := range queues {
 		if q.Waiting && !q.Paused && !q.Outdated {
 			all = append(all, &riverdriver.Notification{
@@ -394,7 +405,7 @@ func (d *driver) notifications(ctx context.Context,
 				Payload: fmt.Sprintf(`{"action":"cancel","queue":%q,"job_id":%d}`, q.Name, id),
 			})
 		}
-		anyPaused, led = anyPaused || q.Paused || q.Outdated, q.Led
+		anyPaused, hasLeader = anyPaused || q.Paused || q.Outdated, q.Led
 		d.logOutdated(ctx, q.Name, q.Outdated)
 	}
 	if !anyPaused {
@@ -405,7 +416,7 @@ func (d *driver) notifications(ctx context.Context,
 			all = append(all, control(q.Name, q.Paused || q.Outdated))
 		}
 	}
-	if !led {
+	if !hasLeader {
 		all = append(all, &riverdriver.Notification{
 			Topic:   leadershipTopic,
 			Payload: `{"action":"resigned","leader_id":""}`,

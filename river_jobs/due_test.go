@@ -22,7 +22,7 @@ import (
 
 // tombstonesDue looks for tombstones of parents.
 func (b bundle) tombstonesDue(t *testing.T) listen.Due {
-	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
+	b.deps.Bindings.SetParents("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	return b.due(t, LooseForeignKeys)
 }
 
@@ -65,7 +65,7 @@ func TestRemovedTombstonesAreDueForARecheck(t *testing.T) {
 	b.db.Exec("UPDATE sexton.swept SET swept_at = clock_timestamp() - interval '11 minutes'")
 	require.Equal(t, listen.Due{In: 30 * time.Second}, b.tombstonesDue(t), "a pass has just ended")
 	b.deps.Bindings = &Bindings{}
-	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
+	b.deps.Bindings.SetParents("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	require.True(t, b.tombstonesDue(t).Now)
 	b.worked(t, "main")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.swept"))
@@ -76,7 +76,7 @@ func TestRemovedTombstonesAreDueForARecheck(t *testing.T) {
 func TestDueDoesNotReadTheQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
+	b.deps.Bindings.SetParents("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	read := func() [][]string {
 		// A session that has done something before still counts that.
 		tx := pgtest.Must(pgtest.Connect(t, b.db.URL).Begin(t.Context()))(t)
@@ -141,7 +141,7 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 	due := pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false))(t)
 	require.Equal(t, listen.Due{}, due, "nobody has told yet what parents there are")
 
-	b.deps.Bindings.Note("ci", []*loosefk.Parent{{Recorded: "public.builds"}})
+	b.deps.Bindings.SetParents("ci", []*loosefk.Parent{{Recorded: "public.builds"}})
 	due = pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false))(t)
 	require.True(t, due.Now)
 	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now()) ON CONFLICT (name) DO UPDATE SET paused_at = now()", LooseForeignKeys)

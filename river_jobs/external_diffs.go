@@ -25,23 +25,26 @@ import (
 const ScheduleExternalDiffs = "schedule_migrate_external_diffs"
 
 const (
-	// scheduleLease and its length are the same as in GitLab.
+	// scheduleLease is the key of the lease, and scheduleLeaseTTL is its duration. Both
+	// are the same as in GitLab.
 	scheduleLease    = "schedule_migrate_external_diffs_worker"
 	scheduleLeaseTTL = 2 * time.Hour
-	// scheduleRuntime leaves a few seconds of maxJobTime for the end of a pass.
+	// scheduleRuntime limits a pass. It is a few seconds shorter than maxJobTime, so that
+	// the pass can record its end.
 	scheduleRuntime = 50 * time.Second
-	// removalsPerRun limits the objects that one pass removes.
+	// removalsPerRun limits the number of objects that one pass removes.
 	removalsPerRun = 1000
 )
 
-// ScheduleExternalDiffsArgs is empty: the job continues where the last one stopped.
+// ScheduleExternalDiffsArgs has no fields, because the job continues where the last one
+// stopped.
 type ScheduleExternalDiffsArgs struct{}
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (ScheduleExternalDiffsArgs) Kind() string { return ScheduleExternalDiffs }
 
-// InsertOpts make the job unique until it finishes. It has one attempt. The next tick or
-// wake-up is the retry.
+// InsertOpts returns options that make the job unique until it finishes. The job has one
+// attempt. The next tick or wake-up is the retry.
 func (ScheduleExternalDiffsArgs) InsertOpts() river.InsertOpts {
 	return uniqueOpts(ScheduleExternalDiffs, 1)
 }
@@ -64,9 +67,10 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 	}
 }
 
-// externalDiffsWakes returns the tables that wake the job: objects to be removed and, if all
-// diffs are moved, diffs that get files. A diff that becomes outdated does not wake the
-// job: its ID is lower than those already read, so only the next tick finds it.
+// externalDiffsWakes returns the tables that wake the job: the table of objects to remove
+// and, if all diffs are moved, the table of diffs. A diff that becomes outdated does not
+// wake the job. Its ID is lower than the IDs that were already read, so only the next
+// tick finds it.
 func externalDiffsWakes(c *config.Config) []triggers.Wake {
 	wakes := []triggers.Wake{{Schema: pgcatalog.Schema, Table: extdiff.RemovalTable}}
 	if c.ExternalDiffs.When == config.DiffRule(extdiff.Always) {
@@ -80,40 +84,40 @@ func externalDiffsWakes(c *config.Config) []triggers.Wake {
 
 func diffRule(c *config.Config) extdiff.Rule { return extdiff.Rule(c.ExternalDiffs.When) }
 
-// externalDiffsDue is the predicate of the kind. It reports whether a diff or an object to
-// remove is due, and when the next deferred removal is due. It reports false while the
-// queue is paused and after the tick's limit was reached.
+// externalDiffsDue is the kind's predicate. It reports whether a diff or an object to
+// remove is due, and when the next deferred removal is due. It reports that nothing is
+// due while the queue is paused or the tick's limit is reached.
 func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen.Due, error) {
 	db := deps.jobsDB()
 	var due listen.Due
-	var barred bool
+	var blocked bool
 	var seconds float64
 	sql := "SELECT " + extdiff.RemovalDueSQL + " OR " + diffRule(deps.Config).DueSQL() + ", " + blockedSQL + ", " +
 		extdiff.NextRemovalSQL
-	if err := on.QueryRow(ctx, db.Names.Render(sql), ScheduleExternalDiffs, db.Name).Scan(&due.Now, &barred,
+	if err := on.QueryRow(ctx, db.Names.Render(sql), ScheduleExternalDiffs, db.Name).Scan(&due.Now, &blocked,
 		&seconds); err != nil {
 		return listen.Due{}, fmt.Errorf("search for due diffs: %w", err)
 	}
-	due.Now = due.Now && !barred
+	due.Now = due.Now && !blocked
 	due.In = max(0, time.Duration(seconds*float64(time.Second)))
 	return due, nil
 }
 
-// useDiffs calls do with the engine of diffs, which all passes of the process share.
+// useDiffs calls do with the process's shared engine of diffs.
 func (d Deps) useDiffs(ctx context.Context, do func(*extdiff.Engine) error) error {
 	return d.Bindings.diffs.Use(ctx, func(ctx context.Context) (*extdiff.Engine, error) {
 		return OpenDiffs(ctx, d.Config, d.jobsDB(), d.Runner.Leases.Holder)
 	}, do)
 }
 
-// OpenDiffStore opens the configured store of diffs. The error is a
-// *blobstore.AccessError.
+// OpenDiffStore opens the configured store of diffs. It returns a *blobstore.AccessError
+// if the store cannot be used.
 func OpenDiffStore(ctx context.Context, c *config.Config) (*blobstore.Store, error) {
 	return blobstore.Open(ctx, string(c.ExternalDiffs.Bucket), blobstore.Options{Key: "external_diffs.bucket"})
 }
 
-// OpenDiffs returns an engine that moves diffs to the configured store. The error is a
-// *blobstore.AccessError.
+// OpenDiffs returns an engine that moves diffs to the configured store. It returns a
+// *blobstore.AccessError if the store cannot be used.
 func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, holder string) (*extdiff.Engine, error) {
 	store, err := OpenDiffStore(ctx, c)
 	if err != nil {
@@ -130,7 +134,7 @@ type scheduleStats struct {
 	extdiff.Schedule
 	extdiff.Removed
 
-	// WaitingFor is the reason why objects could not be removed.
+	// WaitingFor is the reason for which objects could not be removed.
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
@@ -152,7 +156,7 @@ func passScheduleDiffs(ctx context.Context, p *pass, _ ScheduleExternalDiffsArgs
 	return result, err
 }
 
-// result returns what the pass did.
+// result converts the statistics to the result of the pass.
 func (s *scheduleStats) result() jobrun.Result {
 	done, failed := s.Inserted+s.Objects, s.Removed.Failed
 	result := jobrun.Result{
@@ -183,8 +187,8 @@ func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
 	return err
 }
 
-// remove removes objects. A store that is not available is not a failure of the pass,
-// which has done everything else.
+// remove removes objects of deleted diffs. If the store is unavailable, remove logs that
+// and returns nil, because the pass has done all other work.
 func (s *scheduleStats) remove(ctx context.Context, p *pass) error {
 	var waiting bool
 	if err := p.db.Pool.QueryRow(ctx, p.db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil ||
@@ -210,24 +214,25 @@ const MigrateExternalDiff = extdiff.MoveKind
 const (
 	// longestTransfer limits each statement that restores rows from an object.
 	longestTransfer = 100 * time.Second
-	// firstPause is the first pause. Pauses double up to longestPause. longestOutage is
-	// the limit for a store that is expected to recover by itself.
+	// firstPause is the first pause after a failure. Pauses double up to longestPause, or
+	// up to longestOutage if the store is expected to recover by itself.
 	firstPause    = 10 * time.Second
 	longestPause  = 15 * time.Minute
 	longestOutage = time.Minute
-	// longestBusy limits the wait for another process's claim, which may end early.
+	// longestBusy limits the pause while another process has claimed the diff. That claim
+	// may end early.
 	longestBusy = time.Minute
 )
 
-// MigrateExternalDiffArgs name the diff.
+// MigrateExternalDiffArgs contains the ID of the diff.
 type MigrateExternalDiffArgs struct {
 	DiffID int64 `json:"diff_id" river:"unique"`
 }
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (MigrateExternalDiffArgs) Kind() string { return MigrateExternalDiff }
 
-// InsertOpts make the job unique per diff until it finishes.
+// InsertOpts returns options that make the job unique per diff until it finishes.
 func (MigrateExternalDiffArgs) InsertOpts() river.InsertOpts {
 	return uniqueOpts(MigrateExternalDiff, 3)
 }
@@ -242,8 +247,8 @@ func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 
 			DeletionTable: extdiff.Table,
 		},
-		// Without a timeout, River does not rescue the job either. A move ends when no
-		// byte is transferred, and the heartbeat returns the jobs of dead workers. The
+		// The job has no timeout, so River does not rescue it either. A move fails if no
+		// byte is transferred, and the heartbeat gives back the jobs of dead workers. The
 		// diff's claim replaces the lease.
 		bounds:     func(MigrateExternalDiffArgs) bounds { return bounds{timeout: -1, long: true} },
 		pass:       passMigrateDiff,
@@ -251,25 +256,26 @@ func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 	}
 }
 
-// pauseAfter returns the length of the next pause after n pauses.
+// pauseAfter returns the next pause of a job that has paused the given number of times.
 func pauseAfter(pauses int) time.Duration { return min(firstPause<<min(pauses, 10), longestPause) }
 
 // moveStats are the statistics of a move.
 type moveStats struct {
 	extdiff.Moved
 
-	// WaitingFor is the reason why the diff could not be moved.
+	// WaitingFor is the reason for which the diff could not be moved.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Refused reports that the store cannot be used as it is configured, or not with this
+	// Refused is true if the store cannot be used as it is configured, or not with this
 	// process's credentials.
 	Refused bool `json:"refused,omitempty"`
-	// Latency is the time between due and moved.
+	// Latency is the time from the diff being due to the end of its move.
 	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
 }
 
 // passMigrateDiff moves one diff. If the store is unavailable or refuses the request, or
-// another process has claimed the diff, the pass is skipped and the job is snoozed without
-// an attempt. If the store refuses requests, only the first pass of each pause fails.
+// another process has claimed the diff, the pass is skipped and the job is snoozed
+// without counting an attempt. If the store refuses requests, only the first pass of each
+// pause fails.
 func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs) (jobrun.Result, error) {
 	began := time.Now()
 	stats, log := &moveStats{Moved: extdiff.Moved{DiffID: args.DiffID}}, p.log.With("diff_id", args.DiffID)
@@ -285,25 +291,25 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 		return nil
 	})
 	if err != nil && ctx.Err() != nil {
-		// A stop is not a failure of the store.
+		// A move that was interrupted by a stop does not mean that the store failed.
 		return jobrun.Result{}, fmt.Errorf("diff %d: %w", args.DiffID, err)
 	}
-	outage, out := errors.AsType[*blobstore.OutageError](err)
+	outage, unavailable := errors.AsType[*blobstore.OutageError](err)
 	busy, taken := errors.AsType[*extdiff.BusyError](err)
-	refused, no := errors.AsType[*blobstore.AccessError](err)
-	stats.Refused = no
+	refused, denied := errors.AsType[*blobstore.AccessError](err)
+	stats.Refused = denied
 	first := false
 	result := jobrun.Result{Stats: stats}
 	switch {
-	case no:
+	case denied:
 		p.later, first = p.Bindings.store.after(began, longestPause)
-	case out:
+	case unavailable:
 		p.later, _ = p.Bindings.store.after(began, longestOutage)
 	}
 	switch {
-	case no && !first:
+	case denied && !first:
 		result.Skipped = refused.Error()
-	case out:
+	case unavailable:
 		result.Skipped = outage.Error()
 		log.WarnContext(ctx, "store_unavailable", "error", outage.Error())
 	case taken:

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/render"
 )
 
-// Generations returns the generations of the enabled jobs that have definitions or lists.
+// Generations returns one generation for each enabled job that has definitions or lists.
 func Generations(c *config.Config, defs []definitions.Definition) (found []Generation) {
 	jobs := Jobs(c)
 	for _, job := range jobs {
@@ -36,8 +36,7 @@ func Generations(c *config.Config, defs []definitions.Definition) (found []Gener
 	return found
 }
 
-// DefinitionEntry returns one line with the meaning of a definition, without limits and
-// labels of workers.
+// DefinitionEntry returns a definition as one line, without limits and labels of workers.
 func DefinitionEntry(c *config.Config, d definitions.Definition) string {
 	entry := fmt.Sprintf("%s %q -> %s %q %s", tableEntry(c, d.Child, d.Database), d.Columns,
 		tableEntry(c, d.Parent, ""), d.ParentColumns, d.OnDelete)
@@ -54,7 +53,8 @@ func DefinitionEntry(c *config.Config, d definitions.Definition) string {
 	return entry
 }
 
-// eventColumns returns the columns of an event after a space, or "" if there are none.
+// eventColumns returns the columns of an event after a space, or "" if there are no
+// columns.
 func eventColumns(columns []string) string {
 	if len(columns) == 0 {
 		return ""
@@ -73,8 +73,8 @@ func conditionsEntry(conditions []definitions.Condition) string {
 	return " where " + strings.Join(terms, " and ")
 }
 
-// tableEntry returns the name of a table with its schema. If the configuration determines
-// in which of several databases it is, the name includes that database.
+// tableEntry returns the name of a table with its schema. If there are several databases
+// and the configuration determines the table's database, the name includes that database.
 func tableEntry(c *config.Config, name definitions.Name, database string) string {
 	var claims, schemas []string
 	for _, db := range c.Databases {
@@ -95,7 +95,8 @@ func tableEntry(c *config.Config, name definitions.Name, database string) string
 	return fmt.Sprintf("%s%q.%q", where, cmp.Or(name.Schema, strings.Join(slices.Compact(schemas), "|")), name.Table)
 }
 
-// listEntry returns the name of a column of a list. An empty database is the jobs database.
+// listEntry returns the line for one column of a list. If database is "", the table is in
+// the jobs database.
 func listEntry(c *config.Config, list, database, table, column string) string {
 	db, _ := c.Database(cmp.Or(database, c.Jobs.Database))
 	if database != "" && database != c.Jobs.Database {
@@ -103,7 +104,7 @@ func listEntry(c *config.Config, list, database, table, column string) string {
 	}
 	name, err := definitions.ParseName(table)
 	if err != nil {
-		name.Table = table // Binding the list reports the error.
+		name.Table = table // The error is reported when the list is bound to the database.
 	}
 	return fmt.Sprintf("%s %q.%q %q", list, cmp.Or(name.Schema, db.Schema), name.Table, column)
 }

@@ -11,25 +11,28 @@ import (
 // format, so that workers of two releases with the same definitions have the same digest.
 const generationVersion = "1"
 
-// Generation is the meaning of a job's definitions or lists: the action for each column of
-// each table. It depends only on the files. The catalog is the same for all workers.
+// Generation is the meaning of a job's definitions or lists: the action for each column
+// of each table. It depends only on the files, because all workers have the same catalog.
 type Generation struct {
-	// Kind is the job's kind. Kinds are all kinds that use its definitions or lists.
+	// Kind is the kind that has the definitions or lists. Kinds are all kinds that use
+	// them.
 	Kind  string
 	Kinds []string
-	// Keys are the keys of the leases of its passes. Prefix is their common prefix if each
-	// database has a lease.
+	// Keys are the lease keys of the kind's passes. Prefix is their common prefix if each
+	// database has its own lease.
 	Keys   []string
 	Prefix string
-	// Databases are the configured names of the databases with fences of these leases.
+	// Databases are the configured names of the databases that store the fences of these
+	// leases.
 	Databases []string
 	// Entries are the definitions, one line each, sorted.
 	Entries []string
-	// Digest is the hash of the entries that the database and workers compare.
+	// Digest is the hash of the entries. Workers and databases compare generations by
+	// their digests.
 	Digest string
 }
 
-// newGeneration sorts the entries of a generation and computes its digest.
+// newGeneration returns g with sorted entries and their digest.
 func newGeneration(g Generation) Generation {
 	slices.Sort(g.Entries)
 	g.Entries = slices.Compact(g.Entries)
@@ -38,7 +41,7 @@ func newGeneration(g Generation) Generation {
 	return g
 }
 
-// GenerationDigests returns the digests by the keys of leases.
+// GenerationDigests returns the digests by lease key.
 func GenerationDigests(generations []Generation) map[string]string {
 	digests := map[string]string{}
 	for _, g := range generations {

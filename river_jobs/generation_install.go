@@ -11,14 +11,15 @@ import (
 )
 
 // installLockTimeout limits the time that an installation waits for batches of an earlier
-// generation. They hold their fence until they commit. The server ends an idle one after
-// 10 s.
+// generation. A batch holds its fence until it commits. The server ends an idle batch
+// after 10 s.
 const installLockTimeout = "20s"
 
-// MovedGeneration describes a generation that an installation has replaced.
+// MovedGeneration describes the replacement of one generation by another.
 type MovedGeneration struct {
 	Kind string `json:"kind"`
-	// Installed and Was are the digests.
+	// Installed is the digest of the new generation, and Was is the digest of the
+	// replaced one.
 	Installed string `json:"installed"`
 	Was       string `json:"was"`
 }
@@ -28,13 +29,14 @@ func (m MovedGeneration) String() string {
 }
 
 // InstallGenerations installs generations in all databases. It returns the entries that
-// the previous installation did not have, and the generations that it replaced. It records
-// each replacement as a change by the actor. After the commit in a database, no batch of
-// another generation commits there.
+// the previous installation did not have, and the replaced generations. It records each
+// replacement as a change by the actor. After the commit in a database, no batch of
+// another generation commits in that database.
 //
-// No transaction spans databases. While some databases have the old generation, passes that
-// need several databases wait. The jobs database is last: if an installation is interrupted
-// before that, the next one finds it undone and returns the same.
+// No transaction spans databases. While some databases have the old generation, passes
+// that need several databases wait. The jobs database is last: if an installation is
+// interrupted before that, the next installation returns the same entries and
+// replacements.
 func InstallGenerations(
 	ctx context.Context, jobs database.Database, databases []database.Database, generations []Generation, actor string,
 ) (_ map[string]bool, moved []MovedGeneration, _ error) {
@@ -81,8 +83,8 @@ func InstallGenerations(
 }
 
 // InstallGenerationsIn stores the digests of generations in a transaction, and raises the
-// fences of kinds whose digests change. If described is set, it also stores the entries and
-// returns the replaced generations. Only the jobs database has the entries.
+// fences of kinds whose digests change. If described is true, it also stores the entries
+// and returns the replaced generations. Only the jobs database stores entries.
 func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, described bool,
 	generations []Generation,
 ) (moved []MovedGeneration, _ error) {
@@ -116,8 +118,8 @@ func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, 
 	return moved, nil
 }
 
-// CompareGenerations returns by kind how the installed generation of a database differs.
-// It omits kinds without a difference.
+// CompareGenerations compares the installed generations of a database with the given
+// ones. It returns a description of each difference by kind.
 func CompareGenerations(ctx context.Context, db database.Database,
 	generations []Generation,
 ) (map[string]string, error) {

@@ -23,14 +23,14 @@ import (
 // the ghost user.
 const GhostUsers = "users_migrate_records_to_ghost_user_in_batches"
 
-// MigrateRecordsToGhostUserArgs is empty: the job processes all due users.
+// MigrateRecordsToGhostUserArgs has no fields, because the job processes all due users.
 type MigrateRecordsToGhostUserArgs struct{}
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (MigrateRecordsToGhostUserArgs) Kind() string { return GhostUsers }
 
-// InsertOpts make the job unique until it finishes. It has one attempt. The next tick or
-// wake-up is the retry.
+// InsertOpts returns options that make the job unique until it finishes. The job has one
+// attempt. The next tick or wake-up is the retry.
 func (MigrateRecordsToGhostUserArgs) InsertOpts() river.InsertOpts { return uniqueOpts(GhostUsers, 1) }
 
 func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
@@ -45,7 +45,8 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 			entries: func([]definitions.Definition) []string { return ghostEntries(c) },
 		},
 		bounds: func(MigrateRecordsToGhostUserArgs) bounds {
-			// The lease also covers the statements that are running at the end.
+			// The lease is longer than the runtime, because the last statements may end
+			// after it.
 			length := c.GhostUsers.MaxRuntime
 			return bounds{
 				lease: ghostUsersLease, ttl: length + 10*time.Second,
@@ -70,7 +71,7 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 
 const ghostUsersLease = "users/migrate_records_to_ghost_user_in_batches_worker"
 
-// ghostLists returns the configured lists for the domain package.
+// ghostLists converts the configured lists to the types of the package ghostuser.
 func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	var lists ghostuser.Lists
 	if c.Users.Table != "" {
@@ -93,8 +94,9 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	return lists
 }
 
-// CheckGhostUsers binds the lists to the database. It returns their problems, with
-// positions in the file, and what the table of users and the rule function lack.
+// CheckGhostUsers binds the lists to the database. It returns the problems of the lists,
+// with positions in the file, and the problems of the table of users and of the rule
+// function.
 func CheckGhostUsers(ctx context.Context, c *config.Config,
 	db database.Database,
 ) (*ghostuser.Plan, problem.List, error) {
@@ -116,26 +118,26 @@ func bindGhostUsers(ctx context.Context, c *config.Config, db database.Database,
 	return plan, Placed(c, found), nil
 }
 
-// ghostEntries returns the lists, one line per column.
+// ghostEntries returns the lists as lines, one per column.
 func ghostEntries(c *config.Config) []string {
 	entries := columnEntries(c, "nullify", c.GhostUsers.Nullify)
 	for _, entry := range c.GhostUsers.Delete {
 		for _, column := range entry.Columns {
-			rest := ""
+			suffix := ""
 			if entry.EmitsEvent() {
-				rest = " event" + eventColumns(entry.Event)
+				suffix = " event" + eventColumns(entry.Event)
 			}
-			entries = append(entries, listEntry(c, "delete", "", entry.Table, column)+rest)
+			entries = append(entries, listEntry(c, "delete", "", entry.Table, column)+suffix)
 		}
 	}
 	for _, move := range c.GhostUsers.Move {
-		rest := ""
+		suffix := ""
 		if move.Always {
-			rest = " always"
+			suffix = " always"
 		}
-		rest += conditionsEntry(move.Conditions)
+		suffix += conditionsEntry(move.Conditions)
 		for _, column := range move.Columns {
-			entries = append(entries, listEntry(c, "move", "", move.Table, column)+rest)
+			entries = append(entries, listEntry(c, "move", "", move.Table, column)+suffix)
 		}
 	}
 	return entries
@@ -207,15 +209,15 @@ const (
 	// which an alert is logged.
 	GhostBacklogAlert = 1000
 	// ghostErrorShare is the share of failed users above which an alert is logged, if a
-	// pass has processed at least ghostErrorsFrom users.
+	// pass has finished at least ghostErrorsFrom users.
 	ghostErrorShare = 0.1
 	ghostErrorsFrom = 10
 	// countTime limits the query for pending users at the end of a pass.
 	countTime = 2 * time.Second
 )
 
-// ghostAlerts logs and counts alerts for many failed and many pending users at the end of a
-// pass.
+// ghostAlerts logs and counts an alert at the end of a pass if many users have failed,
+// and another one if many users are pending.
 func ghostAlerts(
 	ctx context.Context, log *slog.Logger, db database.Database, stats *ghostuser.Stats, counts jobrun.Counts,
 ) {
@@ -230,7 +232,8 @@ func ghostAlerts(
 	backlog, err := ghostuser.ReadBacklog(counting, db.Pool, db.Names)
 	switch {
 	case err != nil:
-		// The pass has succeeded. A stopped process does not count.
+		// The pass itself has succeeded, so this error is only logged. A canceled query
+		// of a stopping process is not logged.
 		if ctx.Err() == nil {
 			log.WarnContext(ctx, "ghost_users_not_counted", "error", err)
 		}
@@ -242,8 +245,8 @@ func ghostAlerts(
 	}
 }
 
-// ghostErrorRate returns the share of failed users, and whether it calls for an alert.
-// Unfinished users do not count.
+// ghostErrorRate returns the share of failed users, and whether it is high enough for an
+// alert. Unfinished users do not count.
 func ghostErrorRate(stats *ghostuser.Stats) (share float64, alarming bool) {
 	finished := stats.UsersProcessed + stats.UsersFailed
 	if finished == 0 {

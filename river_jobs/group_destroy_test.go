@@ -212,7 +212,7 @@ func TestTablesThatDidNotFitAreCheckedAgain(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo + "; ALTER TABLE members RENAME requested_at TO asked_at")
-	b.deps.Bindings.NoteWrong(AdjournedGroupDeletion, "main", []string{"found at the start"})
+	b.deps.Bindings.SetErrors(AdjournedGroupDeletion, "main", []string{"found at the start"})
 	const wrong = "table members has no column requested_at (add it)"
 	_, err := run(t.Context(), b.deps, AdjournedGroupDeletionArgs{})
 	require.ErrorContains(t, err, wrong)

@@ -20,14 +20,14 @@ import (
 // Bindings holds the state that the passes of one process share. The zero value is ready
 // to use.
 type Bindings struct {
-	// Foreground is for a process that ends with its pass.
+	// Foreground is true for a process that ends with its pass.
 	Foreground bool
 
 	tombstones cleanup.Memory
 	servers    pace.ServerMemory
 
 	mu sync.Mutex
-	// wrong lists errors of the configuration, by kind/database.
+	// wrong contains the errors of the configuration, by kind/database.
 	wrong map[string][]string
 
 	// store pauses the moves of diffs while the store is unavailable or refuses requests.
@@ -41,33 +41,35 @@ type Bindings struct {
 
 func (b *Bindings) memory() *cleanup.Memory { return &b.tombstones }
 
-// Note stores which parents a database has.
-func (b *Bindings) Note(name string, parents []*loosefk.Parent) {
+// SetParents stores the parents of a database. Until then, the subscription of its loose
+// foreign keys finds no due rows.
+func (b *Bindings) SetParents(name string, parents []*loosefk.Parent) {
 	b.tombstones.SetParents(name, parents)
 }
 
-// Noted returns the stored parents of a database, as tombstones name them, or nil.
-func (b *Bindings) Noted(name string) []string { return b.tombstones.ParentNames(name) }
+// ParentNames returns the names of a database's stored parents as tombstones contain
+// them, or nil.
+func (b *Bindings) ParentNames(name string) []string { return b.tombstones.ParentNames(name) }
 
-// If a definition does not fit a database, the tombstones of its parent are held. If a list
-// does not, its kind is held. All other work continues.
-
-// WasWrong reports whether the last check found the same error.
-func (b *Bindings) WasWrong(kind, name, reason string) bool {
+// HasError reports whether the last check of a kind's configuration in a database found
+// the given error.
+func (b *Bindings) HasError(kind, name, reason string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Contains(b.wrong[kind+"/"+name], reason)
 }
 
-// isWrong reports whether the last check found an error.
-func (b *Bindings) isWrong(kind, name string) bool {
+// hasErrors reports whether the last check found any error.
+func (b *Bindings) hasErrors(kind, name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.wrong[kind+"/"+name]) > 0
 }
 
-// NoteWrong stores the errors of a kind's configuration in a database.
-func (b *Bindings) NoteWrong(kind, name string, wrong []string) {
+// SetErrors stores the errors of a kind's configuration in a database. If a definition
+// does not fit a database, the tombstones of its parent are held. If a list does not fit,
+// its kind is held. All other work continues.
+func (b *Bindings) SetErrors(kind, name string, wrong []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.wrong == nil {
@@ -76,7 +78,7 @@ func (b *Bindings) NoteWrong(kind, name string, wrong []string) {
 	b.wrong[kind+"/"+name] = wrong
 }
 
-// Held returns the held work, as kind/database: reason.
+// Held returns the held work, each as "kind/database: reason".
 func (b *Bindings) Held() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,34 +91,34 @@ func (b *Bindings) Held() []string {
 	return held
 }
 
-// Placed returns problems with the positions of their keys in the file.
+// Placed returns the problems with the positions of their keys in the configuration file.
 func Placed(c *config.Config, found problem.List) problem.List {
-	at := make(problem.List, len(found))
+	placed := make(problem.List, len(found))
 	for i, p := range found {
-		at[i] = c.Problem(p.Key, p.Message, p.Fix)
-		at[i].Severity = p.Severity
+		placed[i] = c.Problem(p.Key, p.Message, p.Fix)
+		placed[i].Severity = p.Severity
 	}
-	return at
+	return placed
 }
 
-// fits returns the errors among the problems of a kind's lists. It stores them and logs
-// new ones.
+// fits returns an error if the problems of a kind's lists include errors. It stores the
+// errors and logs those that the previous check did not find.
 func (d Deps) fits(ctx context.Context, kind string, db database.Database, problems problem.List) error {
 	wrong := []string{}
 	for _, p := range problems.Only(problem.Error) {
 		wrong = append(wrong, p.String())
-		if !d.Bindings.WasWrong(kind, db.Name, p.String()) {
+		if !d.Bindings.HasError(kind, db.Name, p.String()) {
 			d.Logger.ErrorContext(ctx, "kind_held", "kind", kind,
 				"database", db.Name, "error", p.String())
 		}
 	}
-	d.Bindings.NoteWrong(kind, db.Name, wrong)
+	d.Bindings.SetErrors(kind, db.Name, wrong)
 	return jobrun.Logged(problems.Err())
 }
 
 // backOff is the pause of a process after a failure that an immediate retry would repeat,
-// such as an unavailable store. All jobs of the process wait together, and one of them
-// reports the failure. The zero value is ready to use.
+// such as an unavailable store. All jobs of the process wait for the same pause, and one
+// of them reports the failure. The zero value is ready to use.
 type backOff struct {
 	mu    sync.Mutex
 	pause time.Duration
@@ -124,16 +126,16 @@ type backOff struct {
 	ended time.Time
 }
 
-// wait returns the time that is left of the pause, or 0.
+// wait returns the remaining time of the pause, or 0.
 func (r *backOff) wait(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(0, r.until.Sub(now))
 }
 
-// begin begins a pause after a failure. The first pause is firstPause, and each further
-// one is twice as long, up to longest. It returns false if a pause is running: the failed
-// job began before it.
+// begin starts a pause after a failure. The first pause is firstPause, and each further
+// pause is twice as long, up to longest. If a pause has not ended, begin changes nothing
+// and returns false, because the failed job began before the pause.
 func (r *backOff) begin(now time.Time, longest time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,14 +154,14 @@ func (r *backOff) end(now time.Time) {
 	r.pause, r.until, r.ended = 0, time.Time{}, now
 }
 
-// after returns how long work that began at then and failed must wait, and whether it must
-// report the failure. If another attempt has succeeded since then, the failure concerns
-// this work only: it waits longestOutage.
-func (r *backOff) after(then time.Time, longest time.Duration) (pause time.Duration, first bool) {
+// after returns the pause of work that began at the time began and failed, and whether
+// the work must report the failure. If another job has succeeded since then, the failure
+// concerns only this work, and the pause is longestOutage.
+func (r *backOff) after(began time.Time, longest time.Duration) (pause time.Duration, first bool) {
 	r.mu.Lock()
-	others := r.ended.After(then)
+	succeeded := r.ended.After(began)
 	r.mu.Unlock()
-	if others {
+	if succeeded {
 		return longestOutage, true
 	}
 	first = r.begin(time.Now(), longest)

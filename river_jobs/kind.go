@@ -30,47 +30,47 @@ import (
 type kind[T river.JobArgs] struct {
 	Job
 
-	// argsOf returns the arguments of a pass for a database. If it is nil, there are none.
+	// argsOf returns the arguments of a pass for a database. Nil means that T is empty.
 	argsOf func(database string) T
 	bounds func(T) bounds
-	// pass does the work. With an error the pass fails, and its statistics still count.
+	// pass does the work. The statistics count even if pass also returns an error.
 	pass func(context.Context, *pass, T) (jobrun.Result, error)
 
-	// onEnd, if set, is called after each pass, also after one that could not begin.
+	// onEnd, if set, is called after each pass, also if the pass could not begin.
 	onEnd func(context.Context, *pass, jobrun.Report, error)
 
-	// due reports, for a kind with a schedule, whether there is work now, and when more
-	// falls due.
+	// due is the predicate of a kind with a schedule. It is nil for a kind without a
+	// schedule.
 	due predicate
-	// retryDelay, if set, returns how long wake-ups are ignored after a failure.
+	// retryDelay, if set, returns the time for which wake-ups are ignored after a
+	// failure.
 	retryDelay func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
-	// startDelay, if set, returns how long a job is snoozed before it begins.
+	// startDelay, if set, returns the time for which a job is snoozed before it begins.
 	startDelay func(Deps) time.Duration
 }
 
-// predicate queries a database on a connection. If fresh is set, it does not use cached
-// results.
+// predicate reports whether rows of a database are due, and when the next row falls due.
+// It queries on the given connection. If fresh is true, it does not use cached results.
 type predicate func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due,
 	error)
 
-// bounds are the limits of a pass.
+// bounds contains the database, the lease and the timeout of a pass.
 type bounds struct {
-	// database is the configured name of the database. If it is empty, that is the jobs
-	// database.
+	// database is the configured name of the database. "" means the jobs database.
 	database string
-	// lease is the key of the lease, and ttl its length. Without a key, two passes of one
-	// item may run at the same time.
+	// lease is the key of the lease, and ttl is its duration. Without a key, two passes
+	// of one item may run at the same time.
 	lease string
 	ttl   time.Duration
-	// timeout is the time after which River ends the job. 0 stands for maxJobTime. If it
-	// is negative, River never ends the job.
+	// timeout is the time after which River ends the job. 0 means maxJobTime. A negative
+	// value means that River never ends the job.
 	timeout time.Duration
-	// long reports that a pass may take hours while it makes progress.
+	// long is true if a pass may take hours while it makes progress.
 	long bool
 }
 
-// extraTime returns the time that leases and jobs get in addition if jobs.statement_timeout
-// exceeds its default.
+// extraTime returns the time by which leases and jobs are longer if
+// jobs.statement_timeout exceeds its default.
 func extraTime(c *config.Config) time.Duration { return lease.Extension(c.Jobs.StatementTimeout) }
 
 // pass is the state of one pass.
@@ -84,18 +84,19 @@ type pass struct {
 	// job is nil if the pass runs outside River.
 	job *rivertype.JobRow
 
-	// later is set by a pass to snooze its job for that time, without an attempt.
+	// later is the time for which the job is snoozed after the pass, without counting an
+	// attempt.
 	later time.Duration
-	// pauses counts the calls of deferJob for the job.
+	// pauses is the number of deferJob calls for the job.
 	pauses int
-	// lostConns counts the connections that the job has lost.
+	// lostConns is the number of connections that the job has lost.
 	lostConns int
-	// holder is the process that the pass waits for.
+	// holder is the process for which the pass waits.
 	holder string
 }
 
-// session opens a connection for the pass. If durable is set, its commits wait for the
-// disk and for synchronous standbys.
+// session acquires a connection for the pass. If durable is true, commits on it wait for
+// the disk and for synchronous standbys.
 func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(), error) {
 	conn, err := p.db.Pool.Acquire(ctx)
 	if err != nil {
@@ -114,8 +115,8 @@ func (p *pass) throttle(session *batch.Session, duty config.Duty) pace.Throttle 
 		pace.Target{DB: p.db, Session: session}).Throttle(duty.Fixed())
 }
 
-// progressOn returns a function that records statistics. It records them immediately if
-// their state has changed.
+// progressOn returns a function that records statistics as progress of the pass. It
+// records them immediately if the result of state has changed.
 func progressOn[S any](p *pass, state func(S) string) func(context.Context, S) {
 	last := ""
 	return func(ctx context.Context, stats S) {
@@ -125,8 +126,8 @@ func progressOn[S any](p *pass, state func(S) string) func(context.Context, S) {
 	}
 }
 
-// bindUnderLease binds a kind's configuration to the database during the lease. It returns
-// an error if the configuration does not fit.
+// bindUnderLease binds a kind's configuration to the database and renews the lease
+// meanwhile. It returns an error if the configuration does not fit the database.
 func bindUnderLease[T any](ctx context.Context, p *pass, kind string,
 	bind func() (T, problem.List, error),
 ) (bound T, _ error) {
@@ -141,7 +142,7 @@ func bindUnderLease[T any](ctx context.Context, p *pass, kind string,
 	return bound, err
 }
 
-// output is stored in the job's row.
+// output is the result of a pass that is stored in the job's row.
 type output struct {
 	jobrun.Report
 
@@ -149,41 +150,41 @@ type output struct {
 	Cuts   int `json:"cuts,omitempty"`
 }
 
-// mostLostConns is the number of lost connections that do not count as attempts. More may be
-// caused by the job's own statements: one may crash the server, or a pooler may cut it off
-// each time.
+// mostLostConns is the number of lost connections that do not count as attempts. If there
+// are more, the job's own statements may be the cause: a statement may crash the server,
+// or a pooler may close the connection each time.
 const mostLostConns = 20
 
-// newPass returns a pass of a job. It reads the counters of earlier passes from the job's
-// row.
+// newPass returns a pass of a job with the counters of the job's earlier passes.
 func newPass(deps Deps, job *rivertype.JobRow) *pass {
 	var before struct {
 		Output output `json:"output"`
 	}
-	_ = json.Unmarshal(job.Metadata, &before) // Missing counters are 0.
+	_ = json.Unmarshal(job.Metadata, &before) // Counters that are missing or invalid are 0.
 	return &pass{Deps: deps, job: job, pauses: max(before.Output.Pauses, 0), lostConns: max(before.Output.Cuts, 0)}
 }
 
-// deferJob snoozes the job for a pause that grows with each call. Snoozes for a stop, a lock
-// or another process do not make it grow.
+// deferJob snoozes the job for a pause that grows with each call. Snoozes because of a
+// stop, a lock or another process do not lengthen this pause.
 func (p *pass) deferJob() {
 	p.later = pauseAfter(p.pauses)
 	p.pauses++
 }
 
-// snoozes returns River's count of the job's snoozes.
+// snoozes returns the number of times that River has snoozed the job.
 func (p *pass) snoozes() int {
 	var counted struct {
 		Snoozes int `json:"snoozes"`
 	}
 	if p.job != nil {
-		_ = json.Unmarshal(p.job.Metadata, &counted) // A missing count is 0.
+		_ = json.Unmarshal(p.job.Metadata, &counted) // A missing or invalid count is 0.
 	}
 	return max(counted.Snoozes, 0)
 }
 
-// uniqueOpts returns insert options for jobs that are unique by arguments until they finish.
-// The state completed is not included, because rows that fall due later need a new job.
+// uniqueOpts returns insert options for jobs that are unique by arguments until they
+// finish. The state completed is not included, because rows that fall due later need a
+// new job.
 func uniqueOpts(kind string, attempts int) river.InsertOpts {
 	return river.InsertOpts{Queue: kind, MaxAttempts: attempts, UniqueOpts: river.UniqueOpts{
 		ByArgs: true,
@@ -259,14 +260,14 @@ func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscript
 }
 
 // foreground runs a pass outside River.
-func (k kind[T]) foreground(ctx context.Context, deps Deps, of Pass) (jobrun.Report, error) {
-	args := k.args(of.Database)
+func (k kind[T]) foreground(ctx context.Context, deps Deps, selected Pass) (jobrun.Report, error) {
+	args := k.args(selected.Database)
 	if k.due != nil {
-		if served := cmp.Or(k.bounds(args).database, deps.jobsDB().Name); of.Database != served {
+		if served := cmp.Or(k.bounds(args).database, deps.jobsDB().Name); selected.Database != served {
 			return jobrun.Report{}, fmt.Errorf("run %s: it works in the jobs database, which is %s", args.Kind(),
 				served)
 		}
-	} else if err := json.Unmarshal(of.Args, &args); err != nil {
+	} else if err := json.Unmarshal(selected.Args, &args); err != nil {
 		return jobrun.Report{}, fmt.Errorf("read arguments of %s: %w", args.Kind(), err)
 	}
 	return k.run(ctx, &pass{Deps: deps}, args)
@@ -274,7 +275,7 @@ func (k kind[T]) foreground(ctx context.Context, deps Deps, of Pass) (jobrun.Rep
 
 // recheck checks the kind's configuration again if the last check found an error.
 func (k kind[T]) recheck(ctx context.Context, p *pass, args T) error {
-	if k.Check == nil || !p.Bindings.isWrong(args.Kind(), p.db.Name) {
+	if k.Check == nil || !p.Bindings.hasErrors(args.Kind(), p.db.Name) {
 		return nil
 	}
 	found, err := k.Check(ctx, p.Config, p.db)
@@ -313,7 +314,7 @@ func (k kind[T]) run(ctx context.Context, p *pass, args T) (jobrun.Report, error
 	return report, err
 }
 
-// worker works on the jobs of one kind.
+// worker is the River worker for the jobs of one kind.
 type worker[T river.JobArgs] struct {
 	river.WorkerDefaults[T]
 
@@ -324,9 +325,10 @@ type worker[T river.JobArgs] struct {
 // Timeout returns the kind's timeout for the job.
 func (w *worker[T]) Timeout(job *river.Job[T]) time.Duration { return w.kind.bounds(job.Args).timeout }
 
-// Work runs one pass and finishes the job. If work is left, it inserts a successor. A held
-// lease, a lock of another session, up to mostLostConns lost connections, a stop, and a deferral
-// by the pass do not count as attempts.
+// Work runs one pass and finishes the job. If work is left, it inserts a successor. A
+// pass does not count as an attempt if the lease is held, another session holds a lock,
+// up to mostLostConns connections were lost, the process stops, or the pass defers its
+// job.
 func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	if w.kind.startDelay != nil {
 		if wait := w.kind.startDelay(w.deps); wait > 0 {
@@ -339,12 +341,12 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	report, err := w.kind.run(stopping, p, job.Args)
 	f := batch.Judge(err)
 	// An expired deadline of the job also looks like a lost connection.
-	cut := f.Verdict == batch.Fatal && database.Lost(err) && ctx.Err() == nil && stopping.Err() == nil
-	if cut {
+	lostConn := f.Verdict == batch.Fatal && database.Lost(err) && ctx.Err() == nil && stopping.Err() == nil
+	if lostConn {
 		p.lostConns++
 	}
 	kept := output{report, p.pauses, p.lostConns}
-	kept.Stats = nil // The history has them, and each state change rewrites the job's row.
+	kept.Stats = nil // The history contains the statistics, and each change of state rewrites the job's row.
 	if err := river.RecordOutput(ctx, kept); err != nil {
 		return fmt.Errorf("record output: %w", err)
 	}
@@ -354,7 +356,7 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 		return river.JobSnooze(0) // The process stops, and the pass has not begun.
 	case p.later > 0:
 		return river.JobSnooze(p.later)
-	case item && (f.Lock() || cut && p.lostConns <= mostLostConns):
+	case item && (f.Lock() || lostConn && p.lostConns <= mostLostConns):
 		return river.JobSnooze(pace.Backoff(1 + p.snoozes()))
 	case err != nil:
 		return err
@@ -370,7 +372,7 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 		}
 		var on listen.Querier = tx
 		if p.db.Name != w.deps.jobsDB().Name {
-			on = p.db.Async() // This query also comes after the lock on the job, as it must.
+			on = p.db.Async() // This query also runs after the job's row was locked, as finish requires.
 		}
 		due, err := w.kind.due(ctx, w.deps, on, p.db, false)
 		return due.Now, err
@@ -380,9 +382,9 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 // finish completes a unique job without losing concurrent inserts. River keeps a job in
 // the state running for a quarter of a second after Work has returned, and skips inserts
 // of an equal job until then. So the job completes itself in a transaction that first
-// locks its row. The work of an earlier insert is committed, so due sees it. A later
-// insert waits for the lock and then finds the key free. If due returns true, finish
-// inserts a successor.
+// locks its row. The work of an earlier insert is committed, so due sees that work. A
+// later insert waits for the lock and then finds the unique key free. If due returns
+// true, finish inserts a successor.
 func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T],
 	due func(context.Context, pgx.Tx) (bool, error),
 ) error {
@@ -397,7 +399,7 @@ func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T],
 			return fmt.Errorf("lock own job: %w", err)
 		}
 		if !own {
-			// This worker was considered dead, and another one has the job.
+			// This worker was declared dead, and another worker has the job.
 			return nil
 		}
 		more, err := due(ctx, tx)
@@ -407,8 +409,8 @@ func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T],
 		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job); err != nil {
 			return fmt.Errorf("complete own job: %w", err)
 		}
-		// A second job has no successor, because the transaction that blocks the first one
-		// may still be open. The subscription continues.
+		// A second job has no successor, because the transaction that blocks the first
+		// job may still be open. The subscription continues the work.
 		if !more || isSecond(job.JobRow, job.Args) {
 			return nil
 		}

@@ -20,19 +20,20 @@ import (
 	"sexton/triggers"
 )
 
-// LooseForeignKeys is the kind of the job that cleans up after deleted parents.
+// LooseForeignKeys is the kind of the job that deletes or changes the children of deleted
+// parents.
 const LooseForeignKeys = cleanup.Kind
 
-// LooseForeignKeysCleanupArgs names the database with the tombstones.
+// LooseForeignKeysCleanupArgs contains the name of the database with the tombstones.
 type LooseForeignKeysCleanupArgs struct {
 	Database string `json:"database" river:"unique"`
 }
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (LooseForeignKeysCleanupArgs) Kind() string { return LooseForeignKeys }
 
-// InsertOpts make the job unique per database until it finishes. It has one attempt. The
-// next tick or wake-up is the retry.
+// InsertOpts returns options that make the job unique per database until it finishes. The
+// job has one attempt. The next tick or wake-up is the retry.
 func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts {
 	return uniqueOpts(LooseForeignKeys, 1)
 }
@@ -93,7 +94,7 @@ func passLooseForeignKeys(ctx context.Context, p *pass, _ LooseForeignKeysCleanu
 	return result, err
 }
 
-// countsOf returns the counts of a pass over tombstones.
+// countsOf converts the statistics of a pass to counts for the metrics.
 func countsOf(stats *loosefk.Stats) jobrun.Counts {
 	counts := jobrun.Counts{
 		metrics.Deletions: stats.DeleteCountByTable, metrics.Updates: stats.UpdateCountByTable,
@@ -110,7 +111,7 @@ func countsOf(stats *loosefk.Stats) jobrun.Counts {
 	return counts
 }
 
-// childrenIn returns the child tables of one database with the action delete.
+// childrenIn returns the child tables of one database whose rows are deleted.
 func childrenIn(name string, all map[string][]*loosefk.Parent) (children []triggers.Table) {
 	for _, parents := range all {
 		for _, parent := range parents {
@@ -126,7 +127,8 @@ func childrenIn(name string, all map[string][]*loosefk.Parent) (children []trigg
 	return children
 }
 
-// Tracking returns the triggers that a database needs. all has the parents by database.
+// Tracking returns the trigger configuration of a database and its tracked parents. The
+// map all contains the parents by database.
 func Tracking(c *config.Config, db database.Database,
 	all map[string][]*loosefk.Parent,
 ) (triggers.Config, []triggers.Parent) {
@@ -137,8 +139,8 @@ func Tracking(c *config.Config, db database.Database,
 		if undo := c.LooseForeignKeys.Undo; undo.Covers(db.Names.Tracked, parent.Schema, parent.Name) {
 			tracked[i].Undo = triggers.KeepsAll
 		} else if undo.On() && !undo.Spares(db.Names.Tracked, parent.Schema, parent.Name) {
-			// Its deletions may also delete rows of tables that are kept, through other
-			// tables.
+			// Deletions of this parent may also delete rows of tables that are kept,
+			// through tables in between.
 			tracked[i].Undo = triggers.KeepsBelow
 		}
 	}

@@ -18,38 +18,38 @@ import (
 )
 
 const (
-	// longestWait is the longest pause before a schedule is checked again. The clock may be
-	// set, and an insertion may fail.
+	// longestWait is the longest pause before a schedule is checked again. The clock may
+	// be set, and an insertion may fail.
 	longestWait = time.Minute
-	// lookahead is the time by which River may run before a tick, because it handles ticks
-	// of the next moments together.
+	// lookahead is the time before a tick from which the tick counts as due. River
+	// handles the ticks of the next moments together, so it may run a little early.
 	lookahead = 100 * time.Millisecond
 	// tickTimeout limits the statements of one tick.
 	tickTimeout = 5 * time.Second
 )
 
-// Skipped is the end of the message that River logs at level info if a schedule has no due
-// tick.
+// Skipped is the end of the message that River logs at level info if a schedule has no
+// due tick.
 const Skipped = "nil returned from periodic job constructor, skipping"
 
-// Tick is one schedule of a kind. Database may be empty.
+// Tick is one schedule of a kind. Database may be "".
 type Tick struct {
 	Kind, Database string
 	Schedule       cron.Schedule
-	// Args are the arguments of the job of a tick.
+	// Args are the arguments of the jobs that the schedule inserts.
 	Args river.JobArgs
 
 	ticker *ticker
 
 	mu sync.Mutex
-	// last is the last tick with a job, as it was last read. offered is the tick of the job
-	// that was last returned to River.
+	// last is the last tick with a job, as it was last read from the database. offered is
+	// the tick of the last job that construct returned.
 	last, offered time.Time
 }
 
 var _ river.PeriodicSchedule = (*Tick)(nil)
 
-// Ticks returns the schedules of the enabled kinds, per database.
+// Ticks returns the schedules of the enabled kinds, one per kind and database.
 func Ticks(c *config.Config) (ticks []*Tick, _ error) {
 	for _, job := range Jobs(c) {
 		if job.Inserted() {
@@ -68,7 +68,8 @@ func Ticks(c *config.Config) (ticks []*Tick, _ error) {
 	return ticks, nil
 }
 
-// Schedules returns the names of the schedules of enabled kinds, as kind/database.
+// Schedules returns the names of the schedules of the enabled kinds, each as
+// "kind/database".
 func Schedules(c *config.Config) (schedules []string) {
 	for _, job := range Jobs(c) {
 		for _, name := range job.Databases {
@@ -90,7 +91,7 @@ func (t *Tick) Next(at time.Time) time.Time {
 		at = now
 	}
 	at = at.UTC()
-	if t.last.IsZero() { // It has not been read. A search from the year 1 would not end.
+	if t.last.IsZero() { // The last tick has not been read. A search from the year 1 would not end.
 		return at.Add(longestWait)
 	}
 	from := t.last
@@ -105,14 +106,15 @@ func (t *Tick) Next(at time.Time) time.Time {
 }
 
 // construct is the constructor of River's periodic job. It returns the job of the latest
-// tick if that has none yet.
+// tick if that tick has no job yet.
 func (t *Tick) construct() (river.JobArgs, *river.InsertOpts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.offered = t.due(); t.offered.IsZero() {
 		return nil, nil
 	}
-	// If this leader was suspended, another one may have inserted the job of this tick.
+	// If this leader was suspended, another leader may have inserted the job of this
+	// tick.
 	ctx, cancel := context.WithTimeout(context.Background(), tickTimeout)
 	defer cancel()
 	if err := t.ticker.readLast(ctx, t); err != nil {
@@ -137,8 +139,9 @@ func (t *Tick) due() time.Time {
 func (t *Tick) id() string { return t.Kind + ":" + t.Database }
 
 // ticker makes River's leader continue each schedule after the last tick in
-// sexton.schedules, whichever client was the leader. That row is written in the transaction
-// in which River inserts the job, so both are committed or neither.
+// sexton.schedules, whichever client was the leader. The row in sexton.schedules is
+// written in the transaction in which River inserts the job, so both are committed or
+// neither.
 type ticker struct {
 	river.PluginDefaults
 
@@ -149,7 +152,8 @@ type ticker struct {
 
 var _ rivertype.HookPeriodicJobsStart = (*ticker)(nil)
 
-// newTicker returns River's periodic jobs for the schedules, and the plugin that they need.
+// newTicker returns River's periodic jobs for the schedules, and the plugin that they
+// need.
 func newTicker(deps Deps, ticks []*Tick) (*ticker, []*river.PeriodicJob) {
 	k := &ticker{deps: deps, now: time.Now, ticks: map[string]*Tick{}}
 	jobs := make([]*river.PeriodicJob, len(ticks))
@@ -161,8 +165,9 @@ func newTicker(deps Deps, ticks []*Tick) (*ticker, []*river.PeriodicJob) {
 	return k, jobs
 }
 
-// Start is called by a new leader before it runs the schedules. A schedule without a row is
-// new and waits for its next tick. After an error the leader resigns.
+// Start inserts rows for new schedules and reads the last tick of each schedule. A new
+// schedule waits for its next tick. River calls Start on a new leader before the leader
+// runs the schedules. If Start returns an error, the leader resigns.
 func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartParams) error {
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
@@ -179,15 +184,16 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 		if err != nil {
 			return err
 		}
-		if ahead := last.Sub(k.now()); ahead > longestWait {
+		if lead := last.Sub(k.now()); lead > longestWait {
 			k.deps.Logger.WarnContext(ctx, "last_tick_in_future",
-				"kind", t.Kind, "database", t.Database, "last_tick", last, "ahead_ms", ahead.Milliseconds())
+				"kind", t.Kind, "database", t.Database, "last_tick", last, "ahead_ms", lead.Milliseconds())
 		}
 	}
 	return nil
 }
 
-// readLast reads the last tick.
+// readLast reads the last tick of a schedule from the database. The caller holds the
+// schedule's mutex.
 func (k *ticker) readLast(ctx context.Context, t *Tick) error {
 	last, err := k.deps.jobsDB().AsyncQueries().ScheduleLast(ctx, t.Kind, t.Database)
 	if err != nil {
@@ -197,9 +203,8 @@ func (k *ticker) readLast(ctx context.Context, t *Tick) error {
 	return nil
 }
 
-// record advances the schedules whose jobs a transaction inserts or finds. Tick and job are
-// committed together. If the insertion fails, the next check of the schedule finds the same
-// tick due.
+// record advances the schedules whose jobs a transaction inserts or finds, in the same
+// transaction. If the insertion fails, the next check finds the same tick due.
 func (k *ticker) record(ctx context.Context, on riverdriver.Executor, jobs []*riverdriver.JobInsertFastParams) error {
 	for _, job := range jobs {
 		var of struct {

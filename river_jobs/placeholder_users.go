@@ -24,24 +24,25 @@ import (
 )
 
 // PlaceholderCleanup is the kind of the job that inserts jobs for the deletion of
-// placeholder users without an owner.
+// placeholder users of deleted imports.
 const PlaceholderCleanup = "import_placeholder_user_cleanup"
 
 const placeholderLease = "import/placeholder_user_cleanup_worker"
 
 const (
 	placeholderTTL = time.Minute
-	// placeholderRuntime leaves a few seconds of the lease for the end of a pass.
+	// placeholderRuntime limits a pass. It is a few seconds shorter than the lease, so
+	// that the pass can record its end.
 	placeholderRuntime = 50 * time.Second
 )
 
-// PlaceholderUserCleanupArgs is empty: the job processes all due users.
+// PlaceholderUserCleanupArgs has no fields, because the job processes all due users.
 type PlaceholderUserCleanupArgs struct{}
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (PlaceholderUserCleanupArgs) Kind() string { return PlaceholderCleanup }
 
-// InsertOpts make the job unique until it finishes.
+// InsertOpts returns options that make the job unique until it finishes.
 func (PlaceholderUserCleanupArgs) InsertOpts() river.InsertOpts {
 	return uniqueOpts(PlaceholderCleanup, 25)
 }
@@ -80,12 +81,12 @@ func PlaceholderRules(c *config.Config) placeholder.Rules {
 	return placeholder.Rules{MaxAttempts: c.PlaceholderUsers.MaxAttempts, RetryPeriod: c.PlaceholderUsers.RetryPeriod}
 }
 
-// retryPause is the time after a failure during which wake-ups are ignored. River's own
+// retryPause is the time after a failure for which wake-ups are ignored. River's own
 // retries wait longer each time.
 const retryPause = time.Minute
 
-// untilRetried returns how long wake-ups must not retry a failed job of the kind, at most
-// longest. An immediate retry would probably fail again.
+// untilRetried returns the time for which wake-ups must not retry a failed job of the
+// kind, at most longest. An immediate retry would probably fail again.
 func untilRetried(ctx context.Context, db database.Database, kind string,
 	longest time.Duration,
 ) (time.Duration, error) {
@@ -93,8 +94,8 @@ func untilRetried(ctx context.Context, db database.Database, kind string,
 	return max(0, time.Duration(seconds*float64(time.Second))), problem.Doing(err, "search for failed jobs of %s", kind)
 }
 
-// CheckPlaceholderUsers binds the references to the database. Problems have positions in
-// the file.
+// CheckPlaceholderUsers binds the references to the database. The returned problems have
+// positions in the file.
 func CheckPlaceholderUsers(
 	ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner,
 ) (*placeholder.References, problem.List, error) {
@@ -108,7 +109,7 @@ func CheckPlaceholderUsers(
 }
 
 func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserCleanupArgs) (jobrun.Result, error) {
-	stats, err := offerPlaceholders(ctx, p)
+	stats, err := insertPlaceholderJobs(ctx, p)
 	if stats == nil {
 		return jobrun.Result{}, err
 	}
@@ -117,7 +118,7 @@ func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserClean
 	case stats.Failed > 0:
 		err = fmt.Errorf("insert jobs for %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState,
 			stats.Errors[0].Message)
-	case len(stats.Errors) > 0: // Other sessions have locked rows, which remain due.
+	case len(stats.Errors) > 0: // Other sessions have locked rows. These rows remain due.
 		p.deferJob()
 	}
 	return jobrun.Result{
@@ -131,14 +132,15 @@ func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserClean
 	}, err
 }
 
-// offerPlaceholders runs the engine.
-func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error) {
+// insertPlaceholderJobs runs the engine that inserts jobs for due placeholder users.
+func insertPlaceholderJobs(ctx context.Context, p *pass) (*placeholder.Stats, error) {
 	session, release, err := p.session(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	// If the references do not fit the database, each job would fail and use up an attempt.
+	// If the references do not fit the database, each inserted job would fail and use up
+	// an attempt.
 	_, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, session.Conn)
 	if err != nil {
 		return nil, err
@@ -174,15 +176,15 @@ func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.
 // deletion of users.
 const DeletePlaceholder = placeholder.DeleteKind
 
-// DeletePlaceholderUserArgs name the user.
+// DeletePlaceholderUserArgs contains the ID of the placeholder user.
 type DeletePlaceholderUserArgs struct {
 	UserID int64 `json:"user_id"`
 }
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (DeletePlaceholderUserArgs) Kind() string { return DeletePlaceholder }
 
-// InsertOpts make the job unique per user until it finishes.
+// InsertOpts returns options that make the job unique per user until it finishes.
 func (DeletePlaceholderUserArgs) InsertOpts() river.InsertOpts {
 	return uniqueOpts(DeletePlaceholder, 25)
 }
@@ -200,18 +202,19 @@ func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 			DeletionTable: placeholder.DetailsTable,
 			listsOf:       PlaceholderCleanup,
 		},
-		// A pass is one transaction, which locks the user.
+		// The kind has no lease, because a pass is one transaction, which locks the user.
 		bounds: func(DeletePlaceholderUserArgs) bounds { return bounds{} },
 		pass:   passDeletePlaceholder,
 	}
 }
 
-// passDeletePlaceholder queues one placeholder user for deletion if no row refers to it. If
-// pending tombstones may delete the referring rows, the job is deferred without an attempt,
-// but only for the retry period, since tombstones may be pending forever.
+// passDeletePlaceholder queues one placeholder user for deletion if no row refers to the
+// user. If pending tombstones may delete the referring rows, the job is deferred without
+// counting an attempt. It is deferred only during the retry period, because tombstones
+// may be pending forever.
 func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderUserArgs) (jobrun.Result, error) {
-	waits := p.job == nil || time.Since(p.job.CreatedAt) < p.Config.PlaceholderUsers.RetryPeriod
-	verdict, err := p.removePlaceholder(ctx, args.UserID, waits)
+	mayDefer := p.job == nil || time.Since(p.job.CreatedAt) < p.Config.PlaceholderUsers.RetryPeriod
+	verdict, err := p.removePlaceholder(ctx, args.UserID, mayDefer)
 	if err != nil {
 		return jobrun.Result{}, err
 	}
@@ -238,7 +241,7 @@ func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderU
 	return result, nil
 }
 
-func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) (placeholder.Verdict, error) {
+func (p *pass) removePlaceholder(ctx context.Context, userID int64, mayDefer bool) (placeholder.Verdict, error) {
 	references, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, p.db.Pool)
 	if err != nil {
 		return placeholder.Verdict{}, err
@@ -255,7 +258,7 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 		},
 	}
 	verdict, err := remover.Remove(ctx, userID)
-	if err != nil || !waits || len(verdict.Blockers) == 0 || !p.Config.Has(migrate.LooseForeignKeys) {
+	if err != nil || !mayDefer || len(verdict.Blockers) == 0 || !p.Config.Has(migrate.LooseForeignKeys) {
 		return verdict, err
 	}
 	columns := render.Each(verdict.Blockers, func(blocker placeholder.Blocker) string { return blocker.Column })
@@ -273,8 +276,8 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 	return remover.Remove(ctx, userID)
 }
 
-// pendingAbove returns the tables with pending tombstones, in all databases, that may delete
-// rows of the columns.
+// pendingAbove returns the tables, in all databases, with pending tombstones that may
+// delete rows of the columns.
 func (p *pass) pendingAbove(ctx context.Context, references *placeholder.References,
 	columns []string,
 ) (pending []string, _ error) {

@@ -31,13 +31,13 @@ type Deps struct {
 	Runner      *jobrun.Runner
 	Bindings    *Bindings
 	Logger      *slog.Logger
-	// RiverLogger is the logger for River. If it is nil, that is Logger.
+	// RiverLogger is the logger for River. Nil means Logger.
 	RiverLogger *slog.Logger
-	// Working, if set, is called before each job. The function that it returns is called
-	// when the job has ended.
+	// Working, if set, is called before each job. The returned function is called when
+	// the job has ended.
 	Working func(id int64) (done func())
-	// Stopping, if set, ends when the process must stop. Passes then end after the running
-	// batch.
+	// Stopping, if set, ends when the process must stop. Passes then end after the
+	// running batch.
 	Stopping context.Context //nolint:containedctx // one for the process, besides the context of each job
 }
 
@@ -68,7 +68,7 @@ func (d Deps) database(name string) (database.Database, bool) {
 	return database.Database{}, false
 }
 
-// Pass selects a pass.
+// Pass describes a pass to run outside River.
 type Pass struct {
 	// Database is the configured name of the database.
 	Database string
@@ -82,33 +82,34 @@ type Job struct {
 	Kind string
 	// Queue is the name of River's queue. Each kind has its own.
 	Queue string
-	// Schedule is empty for a kind whose jobs another kind inserts. Such a kind has no
-	// ticks, and ArgsOf, Subscription and LeaseKey are nil.
+	// Schedule is the cron expression. It is "" for a kind whose jobs another kind
+	// inserts. Such a kind has no ticks, and its ArgsOf, Subscription and LeaseKey are
+	// nil.
 	Schedule string
 	Cron     config.Schedule
-	// MaxWorkers limits the jobs of the kind that one process runs in parallel. 0 means
-	// jobs.max_workers.
+	// MaxWorkers limits the number of jobs of the kind that one process runs in parallel.
+	// 0 means jobs.max_workers.
 	MaxWorkers int
-	// Args are the types of the arguments, and Defaults the values of omitted arguments,
-	// for enqueue by SQL.
+	// Args are the types of the arguments by name, and Defaults are the values of omitted
+	// arguments. The SQL function enqueue reads them.
 	Args        map[string]string
 	Defaults    map[string]any
 	MaxAttempts int
-	// Row is the row that an argument names. enqueue fails if it does not exist.
+	// Row describes the row whose key is an argument. The SQL function enqueue fails if
+	// the row does not exist.
 	Row migrate.Row
-	// Summary describes in one line what the job does.
+	// Summary is a description of the job in one line.
 	Summary string
 	// DeletionTable is the table with the kind's pending rows.
 	DeletionTable string
-	// Wakes are the tables whose rows wake the kind. An empty schema stands for the
-	// schema of tracked tables. If Wakes is empty, each new row of DeletionTable wakes
-	// the kind.
+	// Wakes are the tables whose rows wake the kind. An empty schema means the schema of
+	// tracked tables. If Wakes is empty, each new row of DeletionTable wakes the kind.
 	Wakes []triggers.Wake
-	// LimitedByTick reports that after a pass has reached its limits, the next tick
-	// continues.
+	// LimitedByTick is true if, after a pass has reached its limits, only the next tick
+	// continues the work.
 	LimitedByTick bool
-	// Databases are the configured names of the databases that it serves. Each has its own
-	// passes.
+	// Databases are the configured names of the databases that the kind serves. Each
+	// database has its own passes.
 	Databases []string
 	// ArgsOf returns the arguments of a pass for a database.
 	ArgsOf func(database string) river.JobArgs
@@ -116,20 +117,21 @@ type Job struct {
 	Subscription func(deps Deps, db database.Database) *listen.Subscription
 	// LeaseKey returns the key of the lease of passes for a database.
 	LeaseKey func(database string) string
-	// Check, if set, compares the configuration of the kind with a database that it serves.
+	// Check, if set, compares the configuration of the kind with a database.
 	Check func(ctx context.Context, c *config.Config, db database.Database) (problem.List, error)
 	// Run runs one pass outside River.
 	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
 
 	// entries, if set, returns the kind's definitions or lists, one line each. listsOf is
-	// the kind with the lists that this kind uses.
+	// the kind whose lists this kind uses.
 	entries func([]definitions.Definition) []string
 	listsOf string
 	// register adds the kind's worker.
 	register func(workers *river.Workers, deps Deps)
 }
 
-// wakesIn returns the tables that wake the kind, with the schema of tracked tables.
+// wakesIn returns the tables that wake the kind. It replaces an empty schema with the
+// given schema of tracked tables.
 func (j Job) wakesIn(schema string) []triggers.Wake {
 	wakes := slices.Clone(j.Wakes)
 	if len(wakes) == 0 {
@@ -141,10 +143,10 @@ func (j Job) wakesIn(schema string) []triggers.Wake {
 	return wakes
 }
 
-// Inserted reports whether another kind inserts the jobs.
+// Inserted reports whether another kind inserts the kind's jobs.
 func (j Job) Inserted() bool { return j.Schedule == "" }
 
-// Jobs returns the kinds of enabled components, in the order of display.
+// Jobs returns the kinds of the enabled components, in the order of display.
 func Jobs(c *config.Config) []Job {
 	var jobs []Job
 	for _, family := range families(c) {
@@ -155,8 +157,8 @@ func Jobs(c *config.Config) []Job {
 	return jobs
 }
 
-// ComponentOf returns the component of a kind, enabled or not, or "" if the kind is
-// unknown.
+// ComponentOf returns the component of a kind, even if it is not enabled, or "" if the
+// kind is unknown.
 func ComponentOf(c *config.Config, kind string) string {
 	for _, family := range families(c) {
 		if slices.ContainsFunc(family.jobs(), func(job Job) bool { return job.Kind == kind }) {
@@ -195,7 +197,7 @@ func Register(workers *river.Workers, deps Deps) {
 	}
 }
 
-// TablesOfKinds returns the deletion tables of the enabled kinds.
+// TablesOfKinds returns the deletion table of each enabled kind.
 func TablesOfKinds(c *config.Config) map[string]string {
 	tables := map[string]string{}
 	for _, job := range Jobs(c) {

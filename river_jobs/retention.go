@@ -28,16 +28,16 @@ const (
 	retentionRuntime = 50 * time.Second
 )
 
-// RetentionCleanupArgs names the database.
+// RetentionCleanupArgs contains the name of the database.
 type RetentionCleanupArgs struct {
 	Database string `json:"database" river:"unique"`
 }
 
-// Kind returns the name of the kind. It must not change, because stored jobs have it.
+// Kind returns the name of the kind, which is stored in jobs and must not change.
 func (RetentionCleanupArgs) Kind() string { return RetentionCleanup }
 
-// InsertOpts make the job unique per database until it finishes. It has one attempt. The
-// next tick is the retry.
+// InsertOpts returns options that make the job unique per database until it finishes. The
+// job has one attempt. The next tick is the retry.
 func (RetentionCleanupArgs) InsertOpts() river.InsertOpts { return uniqueOpts(RetentionCleanup, 1) }
 
 func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
@@ -66,7 +66,7 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 	}
 }
 
-// retentionRules returns the configured rules for the domain package.
+// retentionRules converts the configured rules to the types of the package retention.
 func retentionRules(c *config.Config) []retention.Rule {
 	return render.Each(c.Retention.Rules, func(r config.RetentionRule) retention.Rule {
 		return retention.Rule{
@@ -90,7 +90,8 @@ func retentionEntries(c *config.Config) []string {
 	})
 }
 
-// CheckRetention binds the rules to the database. Problems have positions in the file.
+// CheckRetention binds the rules to the database. The returned problems have positions in
+// the file.
 func CheckRetention(ctx context.Context, c *config.Config, db database.Database,
 	on pgcatalog.Beginner,
 ) (*retention.Plan, problem.List, error) {
@@ -117,7 +118,7 @@ func passRetention(ctx context.Context, p *pass, _ RetentionCleanupArgs) (jobrun
 	for _, counts := range stats.Errors {
 		result.Failed += counts.Count
 	}
-	// A pass with rows left does not fail: the next one must begin immediately.
+	// A pass with due rows left does not fail, so that the next pass begins immediately.
 	if err == nil && stats.Failed > 0 && !stats.OverLimit && !stats.Interrupted {
 		err = fmt.Errorf("%d of the rules failed: %s", stats.Failed, stats.Failure)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// LatestTick returns the last time of the schedule that is later than after and not later
-// than now, and the zero time if there is none.
+// LatestTick returns the last tick of the schedule that is later than after and not later
+// than now. It returns the zero time if there is none.
 func LatestTick(s cron.Schedule, after, now time.Time) time.Time {
 	tick := upTo(s, after, now)
 	if tick.IsZero() {
@@ -27,8 +27,8 @@ func LatestTick(s cron.Schedule, after, now time.Time) time.Time {
 	return tick
 }
 
-// upTo returns the schedule's first time after a moment, or the zero time if that is later
-// than now or never.
+// upTo returns the schedule's first tick after the time after. It returns the zero time
+// if there is none or if the tick is later than now.
 func upTo(s cron.Schedule, after, now time.Time) time.Time {
 	next := s.Next(after)
 	if next.After(now) {
@@ -37,27 +37,27 @@ func upTo(s cron.Schedule, after, now time.Time) time.Time {
 	return next
 }
 
-// Rotate returns the ticks of a schedule that serve the database with that index, if of
-// databases take turns by minutes since the epoch. A tick that is followed by a gap of more
-// than a minute serves all databases. With a tick every five minutes and five databases,
-// the same one would otherwise be served each time.
-func Rotate(s cron.Schedule, index, of int) cron.Schedule {
-	if of < 2 {
+// Rotate returns a schedule with the ticks that serve the database with the given index,
+// out of the given number of databases. Databases take turns by minutes since the epoch.
+// A tick that is followed by a gap of more than a minute serves all databases. Otherwise,
+// a tick every five minutes would always serve the same one of five databases.
+func Rotate(s cron.Schedule, index, count int) cron.Schedule {
+	if count < 2 {
 		return s
 	}
-	return rotating{schedule: s, index: int64(index), of: int64(of)}
+	return rotating{schedule: s, index: int64(index), count: int64(count)}
 }
 
 type rotating struct {
-	schedule  cron.Schedule
-	index, of int64
+	schedule     cron.Schedule
+	index, count int64
 }
 
 // Next returns the next tick after t, or the zero time if there is none.
 func (r rotating) Next(t time.Time) time.Time {
 	for tick := r.schedule.Next(t); !tick.IsZero(); {
 		following := r.schedule.Next(tick)
-		if (tick.Unix()/60)%r.of == r.index || following.Sub(tick) > time.Minute {
+		if (tick.Unix()/60)%r.count == r.index || following.Sub(tick) > time.Minute {
 			return tick
 		}
 		tick = following

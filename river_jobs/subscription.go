@@ -31,20 +31,22 @@ import (
 )
 
 const (
-	// busyRetry is the pause if another process holds the lease, failedRetry the pause
+	// busyRetry is the pause if another process holds the lease. failedRetry is the pause
 	// after a failed pass.
 	busyRetry   = time.Second
 	failedRetry = 5 * time.Second
 	// fetchTimeout limits the time that a subscription waits for its job to be fetched.
-	// It then queries for due rows again, because the queue may be paused.
+	// The subscription then queries for due rows again, because the queue may be paused.
 	fetchTimeout = 5 * time.Second
-	// watchFirst and watchLongest are the intervals at which the state of a job is read.
-	// It is also read when this process has finished the job.
+	// watchFirst and watchLongest are the first and the longest pause between two queries
+	// for the state of a job. The state is also read when this process has finished the
+	// job.
 	watchFirst   = 25 * time.Millisecond
 	watchLongest = 100 * time.Millisecond
 )
 
-// Kinds returns the enabled kinds for the table of kinds, which enqueue by SQL reads.
+// Kinds returns the enabled kinds for the table of kinds, which the SQL function enqueue
+// reads.
 func Kinds(c *config.Config) []migrate.Kind {
 	return render.Each(Jobs(c), func(job Job) migrate.Kind {
 		kind := migrate.Kind{
@@ -59,11 +61,11 @@ func Kinds(c *config.Config) []migrate.Kind {
 }
 
 // enqueueLockTimeout limits the wait for another open transaction that has enqueued the
-// same job. Any role that may enqueue can leave one open.
+// same job. Any role that may enqueue can leave such a transaction open.
 const enqueueLockTimeout = "100ms"
 
-// Enqueue inserts a job, or finds an equal one that has not finished, and returns its ID. A
-// transaction must be at READ COMMITTED.
+// Enqueue inserts a job, or finds an equal job that has not finished, and returns its ID.
+// If it runs in a transaction, that transaction must be at READ COMMITTED.
 func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind string, args any,
 	runAt *time.Time,
 ) (int64, error) {
@@ -75,7 +77,8 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 		SELECT "sexton".enqueue($1, $2, $3) FROM bounded`
 	var id int64
 	err = on.QueryRow(ctx, db.Names.Render(sql), kind, string(encoded), runAt).Scan(&id)
-	if batch.Judge(err).Verdict == batch.LockTimeout { // enqueue raises 40001 of its own.
+	// The SQL function enqueue itself raises 40001, so only a lock timeout counts here.
+	if batch.Judge(err).Verdict == batch.LockTimeout {
 		err = fmt.Errorf("another open transaction has enqueued the same job: %w", err)
 	}
 	return id, problem.Doing(err, "enqueue %s", kind)
@@ -83,11 +86,11 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 
 // Subscriptions returns the subscriptions of the enabled kinds, by database and kind, and
 // one listener per database. The listener of the jobs database also serves River. The
-// subscription of loose foreign keys finds no due rows until the bindings have its
-// parents.
+// subscription of the loose foreign keys finds no due rows until Bindings.SetParents was
+// called.
 func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, listeners []*listen.Listener) {
 	for _, db := range deps.Databases {
-		// doctor finds the worker's role by the name of this session.
+		// doctor finds the worker's role by the application_name of this session.
 		direct := db.Direct.Copy()
 		direct.RuntimeParams["application_name"] += " (worker)"
 		listener := &listen.Listener{
@@ -108,9 +111,9 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, listeners [
 	return subscriptions, listeners
 }
 
-// runJob ensures that a job exists and, if wait is set, waits for its end. If the work
-// could not be done now, it returns how long to wait. on should be the subscription's own
-// connection: another one from the pool would not have the pass's prepared statements.
+// runJob ensures that a job exists and, if wait is true, waits for its end. If the work
+// could not be done now, runJob returns the time to wait. on should be the subscription's
+// own connection, which has the pass's prepared statements.
 func runJob(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any,
 	wait bool,
 ) (time.Duration, error) {
@@ -128,7 +131,7 @@ func runJob(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any,
 	if !wait {
 		return 0, nil
 	}
-	ended, forget := deps.Bindings.ends.of(id)
+	ended, forget := deps.Bindings.ends.watch(id)
 	defer forget()
 	began := time.Now()
 	for pause := watchFirst; ; pause = min(2*pause, watchLongest) {
@@ -189,37 +192,38 @@ func uniqueKey(kind string, encoded []byte) []byte {
 	return sum[:]
 }
 
-// secondKey returns the unique key of the second job. "sexton".enqueue never uses it.
+// secondKey returns the unique key of the second job. "sexton".enqueue never uses this
+// key.
 func secondKey(key []byte) []byte {
 	sum := sha256.Sum256(append(slices.Clip(key), " beside"...))
 	return sum[:]
 }
 
-// isSecond reports whether a job was inserted as the second one.
+// isSecond reports whether a job was inserted as a second job.
 func isSecond(job *rivertype.JobRow, args river.JobArgs) bool {
 	encoded, err := json.Marshal(args)
 	return err == nil && bytes.Equal(job.UniqueKey, secondKey(uniqueKey(job.Kind, encoded)))
 }
 
-// ends holds the jobs, by ID, that subscriptions of this process wait for.
+// ends contains the jobs, by ID, for which subscriptions of this process wait.
 type ends struct{ waited sync.Map }
 
-// of returns a channel that is closed when this process finishes the job. If it has
-// finished earlier, only its state shows that.
-func (e *ends) of(id int64) (ended <-chan struct{}, forget func()) {
+// watch returns a channel that is closed when this process finishes the job. If the job
+// has finished before the call, only the job's row shows its end.
+func (e *ends) watch(id int64) (ended <-chan struct{}, forget func()) {
 	c := make(chan struct{})
 	e.waited.Store(id, c)
 	return c, func() { e.waited.Delete(id) }
 }
 
 func (e *ends) end(id int64) {
-	if c, waits := e.waited.LoadAndDelete(id); waits {
+	if c, watched := e.waited.LoadAndDelete(id); watched {
 		close(c.(chan struct{})) //nolint:forcetypeassert // no others are stored
 	}
 }
 
-// tickSpentSQL is true if the last pass of kind $1 for database $2 reached its limits after
-// the last tick.
+// tickSpentSQL is true if the last pass of kind $1 for database $2 reached its limits
+// after the last tick.
 const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit'::pg_catalog.text)::boolean AND ` + inTickSQL +
 	passesSQL + lastSQL + `), false)`
 
@@ -239,8 +243,8 @@ const (
         LIMIT 1`
 )
 
-// TickSpent reports whether a kind has reached its limits for the named database since the
-// last tick.
+// TickSpent reports whether a kind has reached its limits for the named database since
+// the last tick.
 func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (bool, error) {
 	var spent bool
 	err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+tickSpentSQL), kind, name).Scan(&spent)
@@ -253,9 +257,9 @@ const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue
 // blockedSQL is true if no pass of kind $1 for database $2 may begin now.
 const blockedSQL = pausedSQL + ` OR ` + tickSpentSQL
 
-// dueBy returns a predicate with two SQL expressions. due is true if rows are due, and next
-// is the number of seconds until more fall due. Their parameters are args. No row is due
-// while the queue is paused.
+// dueBy returns a predicate of two SQL expressions. due is true if rows are due, and next
+// is the number of seconds until more rows fall due. Their parameters are args. The
+// predicate reports no due row while the queue is paused.
 func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 	var of T
 	args = append(slices.Clip(args), of.Kind())
@@ -265,7 +269,7 @@ func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 	) {
 		var seconds float64
 		paused, jobs := strings.ReplaceAll(pausedSQL, "$1", kind), deps.jobsDB()
-		if db.Name != jobs.Name { // The queues are in another database.
+		if db.Name != jobs.Name { // The queues are in the jobs database.
 			paused = kind + "::pg_catalog.text IS NULL"
 		}
 		sql := "SELECT " + due + " AND NOT " + paused + ", " + next
@@ -283,14 +287,14 @@ func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 	}
 }
 
-// looseForeignKeysDue is the predicate of the kind.
+// looseForeignKeysDue is the predicate of the loose foreign keys.
 func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database,
 	_ bool,
 ) (listen.Due, error) {
 	return deps.cleanup().Due(ctx, on, db, blockedSQL)
 }
 
-// cleanup returns the dependencies of passes and predicates of loose foreign keys.
+// cleanup returns the dependencies of passes and predicates of the loose foreign keys.
 func (d Deps) cleanup() *cleanup.Work {
 	return &cleanup.Work{
 		Config: d.Config, Databases: d.Databases, Jobs: d.jobsDB(), Definitions: d.Definitions, Logger: d.Logger,

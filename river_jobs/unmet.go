@@ -11,10 +11,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// checkGroups returns what the tables of groups and the rule function lack.
+// checkGroups returns the problems of the tables of groups and of the rule function.
 func checkGroups(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
 	var found problem.List
-	if c.AdjournedGroups.Groups.Table != "" { // doctor reports the tables below GitLab's groups.
+	if c.AdjournedGroups.Groups.Table != "" { // doctor reports the problems of tables that refer to GitLab's groups.
 		var err error
 		if _, found, err = groupdelete.Resolve(ctx, jobs.Pool, jobs.Names, GroupsOf(c),
 			c.Has(migrate.GhostUsers)); err != nil {
@@ -24,13 +24,13 @@ func checkGroups(ctx context.Context, c *config.Config, jobs database.Database) 
 	return withUnmet(ctx, c, jobs, migrate.AdjournedGroups, found)
 }
 
-// checkDiffs returns what the tables of diffs lack.
+// checkDiffs returns the problems of the tables of diffs.
 func checkDiffs(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
 	return withUnmet(ctx, c, jobs, migrate.ExternalDiffs, nil)
 }
 
-// withUnmet returns what the component's tables and rule function lack, together with more.
-// It drops duplicates and adds positions in the file.
+// withUnmet returns the problems of the component's tables and rule function, together
+// with more. It drops duplicates and adds positions in the file.
 func withUnmet(ctx context.Context, c *config.Config, db database.Database, component string,
 	more problem.List,
 ) (problem.List, error) {
@@ -50,7 +50,7 @@ func withUnmet(ctx context.Context, c *config.Config, db database.Database, comp
 	return Placed(c, found), err
 }
 
-// TableOfGroups returns the configured table of groups for migrations.
+// TableOfGroups converts the configured table of groups for migrations.
 func TableOfGroups(c *config.Config) migrate.Groups {
 	a := c.AdjournedGroups
 	if a.Groups.Table == "" {
@@ -63,7 +63,7 @@ func TableOfGroups(c *config.Config) migrate.Groups {
 	}
 }
 
-// TableOfUsers returns the configured table of users for migrations.
+// TableOfUsers converts the configured table of users for migrations.
 func TableOfUsers(c *config.Config) migrate.Users {
 	users := migrate.Users{Table: c.GhostUsers.Users.Table}
 	if users.Table != "" {

@@ -106,7 +106,7 @@ func (b *Bound) NoteHeld(ctx context.Context, bindings *riverjobs.Bindings, log 
 		}
 		for _, db := range b.Databases {
 			if at.database == "" || at.database == db.Name {
-				bindings.NoteWrong(at.kind, db.Name, texts)
+				bindings.SetErrors(at.kind, db.Name, texts)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool)
 func (b *Bound) Await(ctx context.Context, name string, bindings *riverjobs.Bindings, log *slog.Logger) bool {
 	db := b.Database(name)
 	if b.Down[db.Name] == nil {
-		bindings.Note(db.Name, b.Parents[db.Name])
+		bindings.SetParents(db.Name, b.Parents[db.Name])
 		return true
 	}
 	log = log.With("database", db.Name)
@@ -146,7 +146,7 @@ func (b *Bound) Await(ctx context.Context, name string, bindings *riverjobs.Bind
 		}
 		parents, err := b.bindDatabase(ctx, db)
 		if err == nil {
-			bindings.Note(db.Name, parents)
+			bindings.SetParents(db.Name, parents)
 			log.InfoContext(ctx, "database_reachable")
 			return true
 		}

@@ -66,7 +66,7 @@ func observe(t *testing.T, names ...string) observedSite {
 		db.Name = name
 		s.all.Databases = append(s.all.Databases, db)
 		c.Databases = append(c.Databases, config.Database{Name: name})
-		s.noted.Note(name, []*loosefk.Parent{{Recorded: "public.parents"}})
+		s.noted.SetParents(name, []*loosefk.Parent{{Recorded: "public.parents"}})
 	}
 	c.Jobs.Database = s.all.Databases[0].Name
 	return s

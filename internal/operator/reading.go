@@ -106,7 +106,7 @@ func Noted(all *installation.Connections, bindings *riverjobs.Bindings) componen
 	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string,
 		error,
 	) {
-		return bindings.Noted(db.Name), nil
+		return bindings.ParentNames(db.Name), nil
 	}}
 }
 

@@ -77,7 +77,7 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 	if err := p.keep(ctx, bound.parents); err != nil {
 		return nil, err
 	}
-	p.Held.NoteWrong(Kind, p.db.Name, bound.wrong)
+	p.Held.SetErrors(Kind, p.db.Name, bound.wrong)
 	p.Memory.SetParents(p.db.Name, bound.parents)
 	p.trackNewPartitions(ctx, bound.parents)
 	if err := bound.readFingerprints(ctx, p); err != nil {
@@ -90,7 +90,7 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 // did not have the problem. Only then it is logged, since passes run every few seconds.
 func (b *binding) addProblem(p *pass, reason string) bool {
 	b.wrong = append(b.wrong, reason)
-	return !p.Held.WasWrong(Kind, p.db.Name, reason)
+	return !p.Held.HasError(Kind, p.db.Name, reason)
 }
 
 // resolve binds the definitions again. partial reports that a database could not be

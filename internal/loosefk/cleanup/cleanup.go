@@ -41,8 +41,8 @@ type Work struct {
 
 // Held stores the problems that definitions have with a database.
 type Held interface {
-	NoteWrong(kind, database string, wrong []string)
-	WasWrong(kind, database, reason string) bool
+	SetErrors(kind, database string, wrong []string)
+	HasError(kind, database, reason string) bool
 }
 
 func (w *Work) limits() batch.Limits {
