@@ -22,7 +22,7 @@ import (
 //	 1  a poisoned head batch is retried for ever and        internal/drain   TestFailures
 //	    ends the run for all tables                          internal/loosefk TestDroppedChildTable, TestTimingOutTableIsHeld
 //	 2  rescheduling re-orders and does not delay            internal/loosefk TestFailingTombstonesAreDeferredLongerEachTime
-//	                                                         internal/loosefk TestTombstonesThatAreNotDueStay
+//	                                                         internal/loosefk TestDeferredTombstonesAreKept
 //	 3  one heavy parent counts an attempt for all 500       internal/loosefk TestOverLimitCountsAttemptsOfTheLargeParentOnly
 //	 4  a heavy parent is not split                          internal/loosefk TestAdaptiveLargeParentDoesNotDelaySmallOnes
 //	                                                         internal/loosefk TestOverLimitCountsAttemptsOfTheLargeParentOnly
@@ -33,11 +33,11 @@ import (
 //	 8  one old pending row keeps all later ones             internal/drain   TestFailures
 //	 9  invalid definitions discard tombstones               river_jobs TestWorkerGoesOnBesideADefinitionThatNoLongerFits
 //	                                                         internal/loosefk TestDroppedChildTable
-//	10  the second pass deletes a child that has moved       internal/loosefk TestChildMovedWhileWaitedForStays
+//	10  the second pass deletes a child that has moved       internal/loosefk TestMovedChildIsKept
 //	                                                         TestDifferential
-//	11  children that come late stay                         internal/loosefk TestAuditFindsOrphansWhateverTheBatch, TestRepairWakes
+//	11  children that come late stay                         internal/loosefk TestAuditFindsOrphansWithAnyBatchSize, TestRepairNotifiesWorkers
 //	12  tombstones are read in the order of texts            TestTombstonesAreReadInOrder
-//	    row limits count per partition                       internal/loosefk TestRowLimitsAreExactAndTheRestFollows
+//	    row limits count per partition                       internal/loosefk TestRowLimitsAreExact
 
 // parentsAndChildrenTables have ten parents with ten children each.
 const parentsAndChildrenTables = `

@@ -11,11 +11,12 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A piece that meets a locked row skips it.
+// A child that is locked after its window was read is skipped, and deleted after the lock
+// is released.
 func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000), deleteChildren, "parents")
-	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+	b := setupAdaptive(t, parentsAndChildren+limitChildren+addChildren(12_000), deleteChildren, "parents")
+	b.Exec(forbidAttempts + "DELETE FROM parents WHERE id = 1")
 	tx, pid := b.lockRows(t, "false")
 	locked := make(chan error, 1)
 	b.onProgress(rowsDeleted, func() {
@@ -24,21 +25,21 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	})
 	ended := b.runWhile(t.Context(), t)
 	require.NoError(t, <-locked)
-	pgtest.Await(t, b.Pool(), "all but the locked child to go", "SELECT count(*) = 1 FROM children WHERE parent_id = 1")
+	pgtest.Await(t, b.Pool(), "all children but the locked one to be deleted", "SELECT count(*) = 1 FROM children WHERE parent_id = 1")
 	pgtest.AwaitLockWait(t, b.Database, pid, 6*target)
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.EqualValues(t, 12_010, b.clean(t, ended()).DeleteCount)
+	require.EqualValues(t, 12_010, b.requireClean(t, ended()).DeleteCount)
 }
 
-// changedIf is plpgsql that raises a serialization failure if the condition holds. It
-// counts the forms of the statements that succeed.
+// changedIf returns plpgsql that raises a serialization failure if the condition holds.
+// Otherwise it records the isolation level of the statement.
 func changedIf(condition string) string {
 	return "IF " + condition + ` THEN RAISE EXCEPTION 'changed' USING ERRCODE = '40001'; END IF;
 		INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));`
 }
 
-// A row that was changed concurrently can be changed by the next statement. If a trigger
-// raises that error each time, only direct statements fail.
+// A statement that fails because of a concurrent change is retried, the second time in
+// READ COMMITTED.
 func TestAdaptiveConcurrentlyChangedRowsAreRetried(t *testing.T) {
 	t.Parallel()
 
@@ -52,19 +53,19 @@ func TestAdaptiveConcurrentlyChangedRowsAreRetried(t *testing.T) {
 	}, func(t *testing.T, _ string, test struct{ fails, form string }) {
 		b := setupAdaptive(t, parentsAndChildren+"CREATE SEQUENCE tries; CREATE TABLE forms (form text);"+
 			dbtest.OnRow("DELETE", "children", "true", changedIf(test.fails)), deleteChildren, "parents")
-		b.Exec(innocent + "DELETE FROM parents WHERE id <= 3")
-		require.EqualValues(t, 30, b.drained(t).DeleteCount)
+		b.Exec(forbidAttempts + "DELETE FROM parents WHERE id <= 3")
+		require.EqualValues(t, 30, b.runToEnd(t).DeleteCount)
 		require.Equal(t, test.form, pgtest.Scalar[string](t, b.Database,
 			"SELECT string_agg(DISTINCT form, ', ') FROM forms"))
 	})
 }
 
-// If even ten rows take longer than the short timeout, statements get the configured
-// timeout.
+// If ten rows take longer than the short timeout, statements get the configured timeout,
+// so that the table is cleaned up.
 func TestAdaptiveSlowTableIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+slowRow, deleteChildren, "parents")
-	b.Exec(innocent + "DELETE FROM parents WHERE id <= 4")
+	b.Exec(forbidAttempts + "DELETE FROM parents WHERE id <= 4")
 	stats := b.run(t)
 	require.EqualValues(t, 4, stats.Processed)
 	require.EqualValues(t, 40, stats.DeleteCount)
@@ -74,19 +75,19 @@ func TestAdaptiveSlowTableIsCleanedUp(t *testing.T) {
 	}
 }
 
-// A failing row of a parent that is drained in pieces causes an attempt of that parent
-// only.
+// If a row of a parent that is drained in pieces cannot be deleted, only that parent gets
+// an attempt.
 func TestAdaptiveFailingRowOfALargeParent(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000)+poison+
+	b := setupAdaptive(t, parentsAndChildren+limitChildren+addChildren(12_000)+poison+
 		"UPDATE children SET note = 'poison' WHERE id = 12500;", deleteChildren, "parents")
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 9, b.run(t).Processed)
 	require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE P0001: child 12500 is poisoned"}}, b.tombstones())
 }
 
-// Rows that a trigger or rule keeps or restores are reported. They cause no endless loop,
-// and their tombstone is not removed.
+// If a trigger or rule keeps or restores rows, the run ends, and the tombstone is kept
+// with an attempt and this reason.
 func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
 	keep := func(condition string) string { return dbtest.OnRow("DELETE", "children", condition, "RETURN NULL;") }
@@ -95,11 +96,11 @@ func TestKeptRowsAreReported(t *testing.T) {
 		CREATE TRIGGER a_slow BEFORE DELETE ON children FOR EACH ROW WHEN (old.id % 10 = 0) EXECUTE FUNCTION slow();`
 	type example struct {
 		pace, action, tables string
-		stay                 int64
+		kept                 int64
 	}
 	pgtest.Each(t, map[string]example{
 		"one, without a target": {"normal", "async_delete", keep("old.id = 15"), 1},
-		"one, set back": {
+		"one, reset": {
 			"normal", "async_nullify",
 			dbtest.OnRow("UPDATE", "children", "old.id = 15", "new.parent_id = old.parent_id;"), 1,
 		},
@@ -108,26 +109,26 @@ func TestKeptRowsAreReported(t *testing.T) {
 			"adaptive", "async_delete",
 			"CREATE RULE keep AS ON DELETE TO children WHERE old.id = 15 DO INSTEAD NOTHING;", 1,
 		},
-		"one, put back": {
+		"one, inserted again": {
 			"adaptive", "async_delete", dbtest.OnStatement("DELETE", "children",
 				"INSERT INTO public.children SELECT gone.* FROM gone WHERE gone.id = 15;"), 1,
 		},
 		"all of few":     {"adaptive", "async_delete", keep("old.parent_id = 1"), 10},
-		"one, piecewise": {"adaptive", "async_delete", overload + heavy(6000) + keep("old.id = 6500"), 1},
-		"some, piecewise": {
+		"one, in pieces": {"adaptive", "async_delete", limitChildren + addChildren(6000) + keep("old.id = 6500"), 1},
+		"some, in pieces": {
 			"adaptive", "async_delete",
-			overload + heavy(6000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 2003,
+			limitChildren + addChildren(6000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 2003,
 		},
-		"all of a heavy one": {"adaptive", "async_delete", heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
+		"all of a large parent": {"adaptive", "async_delete", addChildren(3000) + slow + keep("old.parent_id = 1"), 3010},
 	}, func(t *testing.T, _ string, test example) {
 		b := setup(t, parentsAndChildren+test.tables+others, dbtest.Definitions(test.action, "children", "others"),
-			"parents").at(test.pace)
+			"parents").withPace(test.pace)
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)
-		require.False(t, stats.Interrupted, "it ends before its time is over")
+		require.False(t, stats.Interrupted, "the run ends before its time has expired")
 		require.Less(t, stats.UpdateCount, int64(200))
 		require.EqualValues(t, 9, stats.Processed)
-		require.Equal(t, test.stay, b.count(t, "children WHERE parent_id IS NOT NULL"))
+		require.Equal(t, test.kept, b.count(t, "children WHERE parent_id IS NOT NULL"))
 		require.Zero(t, b.count(t, "others WHERE parent_id IS NOT NULL"))
 		left := b.tombstones()
 		require.Len(t, left, 1)
@@ -136,17 +137,17 @@ func TestKeptRowsAreReported(t *testing.T) {
 	})
 }
 
-// slowRows makes a row take 0.1 ms, so that tens of thousands take longer than a short
-// run on any machine.
+// slowRows makes the deletion of each row take 0.1 ms, so that tens of thousands of rows
+// take longer than a short run on any machine.
 var slowRows = dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep((SELECT count(*) FROM gone) * 0.0001);")
 
-// The end of a run is no attempt for a parent that it interrupts.
+// A parent that is interrupted by the end of a run gets no attempt.
 func TestAdaptiveEndOfRunIsNoAttempt(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+slowRows+heavy(60_000), deleteChildren, "parents")
-	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-	// This is enough for the first batch on a busy machine, but two runs cannot process 6
-	// s of rows.
+	b := setupAdaptive(t, parentsAndChildren+slowRows+addChildren(60_000), deleteChildren, "parents")
+	b.Exec(forbidAttempts + "DELETE FROM parents WHERE id = 1")
+	// The runtime is enough for the first batch on a busy machine, but two runs cannot
+	// delete all rows, which takes 6 s.
 	b.engine.Limits.Runtime = 1500 * time.Millisecond
 	for run := range 2 {
 		stats := b.run(t)
@@ -158,13 +159,13 @@ func TestAdaptiveEndOfRunIsNoAttempt(t *testing.T) {
 	}
 	b.Exec("ALTER TABLE children DISABLE TRIGGER USER")
 	b.engine.Limits.Runtime = time.Minute
-	stats := b.drained(t)
+	stats := b.runToEnd(t)
 	require.False(t, stats.Interrupted)
 	require.EqualValues(t, 1, stats.Processed)
 	require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
 }
 
-func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
+func TestRowLimitsAreExact(t *testing.T) {
 	t.Parallel()
 	parts := "DROP TABLE children;" + dbtest.Children{Each: 10, Columns: "note text", Partitions: 2}.SQL()
 	type example struct {
@@ -176,7 +177,7 @@ func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 		"updates":         {"", "async_nullify", loosefk.Limits{Updates: 35, Runtime: time.Minute}},
 		"over partitions": {parts, "async_delete", loosefk.Limits{Deletes: 35, Runtime: time.Minute}},
 	}, func(t *testing.T, _, pace string, test example) {
-		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").at(pace)
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").withPace(pace)
 		b.engine.Limits = test.limits
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)
@@ -185,18 +186,18 @@ func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 		require.False(t, stats.Interrupted)
 		require.EqualValues(t, 65, b.count(t, "children WHERE parent_id IS NOT NULL"))
 		b.engine.Limits = loosefk.Limits{Deletes: 1000, Updates: 1000, Runtime: time.Minute}
-		stats = b.drained(t)
+		stats = b.runToEnd(t)
 		require.False(t, stats.OverLimit)
 		require.EqualValues(t, 65, stats.DeleteCount+stats.UpdateCount)
 	})
 }
 
-// With a duty of a quarter, a run takes four times as long as without pauses.
+// With a duty of a quarter, a run takes about four times as long as without pauses.
 func TestAdaptiveDutyPauses(t *testing.T) {
 	t.Parallel()
 	var took []time.Duration
 	for _, duty := range []float64{1, 0.25} {
-		b := setupAdaptive(t, parentsAndChildren+slowRows+heavy(5000), deleteChildren, "parents")
+		b := setupAdaptive(t, parentsAndChildren+slowRows+addChildren(5000), deleteChildren, "parents")
 		b.engine.Adaptive.Duty = duty
 		b.Exec("DELETE FROM parents WHERE id = 1")
 		began := time.Now()

@@ -15,42 +15,45 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// target is the default target.
+// target is the time that a statement of the adaptive pace should take.
 const target = 20 * time.Millisecond
 
-// setupAdaptive is setup for the adaptive pace, without pauses.
+// setupAdaptive calls setup and sets the adaptive pace, without pauses.
 func setupAdaptive(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
-	return setup(t, tables, definitionsYAML, tracked...).at("adaptive")
+	return setup(t, tables, definitionsYAML, tracked...).withPace("adaptive")
 }
 
-// tooMany makes every statement fail with a timeout that deletes or changes more than
-// that number of rows, on any machine.
-func tooMany(event, table string, rows int) string {
+// limitRows returns a trigger with which a statement times out on any machine if it
+// deletes or changes more than that number of rows.
+func limitRows(event, table string, rows int) string {
 	return dbtest.OnStatement(event, table,
 		fmt.Sprintf("IF (SELECT count(*) FROM gone) > %d THEN PERFORM pg_sleep(600); END IF;", rows))
 }
 
-// noted records how many children of how many parents each statement deleted.
-var noted = "CREATE TABLE statements (parents bigint, heavy boolean, affected bigint);\n" + dbtest.OnStatement("DELETE",
+// recordStatements is a trigger that records how many children of how many parents each
+// statement deleted.
+var recordStatements = "CREATE TABLE statements (parents bigint, heavy boolean, affected bigint);\n" + dbtest.OnStatement("DELETE",
 	"children",
 	"INSERT INTO public.statements SELECT count(DISTINCT parent_id), bool_or(parent_id = 1), count(*) FROM gone HAVING count(*) > 0;")
 
-// overload makes statements with too many children fail, and records all others.
-var overload = tooMany("DELETE", "children", 5000) + noted
+// limitChildren makes a statement time out if it deletes too many children, and records
+// all other statements.
+var limitChildren = limitRows("DELETE", "children", 5000) + recordStatements
 
-// heavy adds that number of children to the first parent. They are last in the table and
-// in the index.
-func heavy(children int) string {
+// addChildren returns the statement that adds children to the first parent. They are last
+// in the table and in the index.
+func addChildren(children int) string {
 	return fmt.Sprintf("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, %d) AS n;", children)
 }
 
-// innocent makes the run fail if it records an attempt of a tombstone.
-const innocent = `
-CREATE FUNCTION innocent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.cleanup_attempts > 0 THEN RAISE EXCEPTION 'blamed: %', new.last_error; END IF; RETURN new; END $$;
-CREATE TRIGGER innocent BEFORE UPDATE ON loose_foreign_keys_deleted_records FOR EACH ROW EXECUTE FUNCTION innocent();`
+// forbidAttempts is a trigger that makes the run fail if the run records an attempt of a
+// tombstone.
+const forbidAttempts = `
+CREATE FUNCTION forbidAttempts() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.cleanup_attempts > 0 THEN RAISE EXCEPTION 'attempt recorded: %', new.last_error; END IF; RETURN new; END $$;
+CREATE TRIGGER forbidAttempts BEFORE UPDATE ON loose_foreign_keys_deleted_records FOR EACH ROW EXECUTE FUNCTION forbidAttempts();`
 
-// onProgress calls f after the first batch that meets the condition, while the engine
-// waits.
+// onProgress calls f once, after the first batch whose statistics meet the condition. The
+// engine waits for f.
 func (b bundle) onProgress(condition func(*loosefk.Stats) bool, f func()) {
 	called := false
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
@@ -61,25 +64,27 @@ func (b bundle) onProgress(condition func(*loosefk.Stats) bool, f func()) {
 	}
 }
 
-// rowsDeleted reports whether rows were deleted.
+// rowsDeleted reports whether the run has deleted rows.
 func rowsDeleted(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }
 
 func (b bundle) count(t *testing.T, sql string) int64 {
 	return pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM "+sql)
 }
 
-// lockRows locks children. It returns the transaction and the process ID of its session.
+// lockRows locks the children that meet the condition. It returns the transaction and the
+// process ID of its session.
 func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
 	tx := b.Begin(t, "SELECT FROM children WHERE "+condition+" FOR UPDATE")
 	return tx, tx.Conn().PgConn().PID()
 }
 
-// The definitions have all keys and actions. Each parent needs many statements.
+// A parent that needs many statements is cleaned up without an attempt, with all actions
+// and options of a definition.
 func TestAdaptiveHeavyParentByAction(t *testing.T) {
 	t.Parallel()
 	const children = 12_010
-	big := "ALTER TABLE children ADD state text;" + heavy(children-10) + tooMany("DELETE", "children", 5000) +
-		tooMany("UPDATE", "children", 5000)
+	big := "ALTER TABLE children ADD state text;" + addChildren(children-10) + limitRows("DELETE", "children", 5000) +
+		limitRows("UPDATE", "children", 5000)
 	type example struct{ action, left string }
 	pgtest.Each(t, pgtest.Few(t, map[string]example{
 		"delete":  {"on_delete: async_delete", "parent_id = 1"},
@@ -103,8 +108,8 @@ func TestAdaptiveHeavyParentByAction(t *testing.T) {
 			b.Exec("ALTER TABLE children ENABLE TRIGGER USER; INSERT INTO children VALUES (1000000, 1, 'B')")
 			test.left += " AND note = 'A'"
 		}
-		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-		stats := b.drained(t)
+		b.Exec(forbidAttempts + "DELETE FROM parents WHERE id = 1")
+		stats := b.runToEnd(t)
 		require.EqualValues(t, children, stats.DeleteCount+stats.UpdateCount)
 		require.Zero(t, b.count(t, "children WHERE "+test.left))
 		require.EqualValues(t, 90, b.count(t, "children WHERE parent_id > 1"))
@@ -127,9 +132,9 @@ func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 		CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (4000) TO (8000);
 		CREATE INDEX ON children (parent_id);
 		INSERT INTO children SELECT n, 1 + (n % 4000 = 0)::int FROM generate_series(0, 7999) AS n;`+
-		tooMany("DELETE", "children_1", 1000)+tooMany("DELETE", "children_2", 1000), deleteChildren, "parents")
-	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-	require.Equal(t, map[string]int64{"children": 7998}, b.drained(t).DeleteCountByTable)
+		limitRows("DELETE", "children_1", 1000)+limitRows("DELETE", "children_2", 1000), deleteChildren, "parents")
+	b.Exec(forbidAttempts + "DELETE FROM parents WHERE id = 1")
+	require.Equal(t, map[string]int64{"children": 7998}, b.runToEnd(t).DeleteCountByTable)
 	require.Equal(t, []string{"0", "4000"}, b.ids("SELECT id FROM children ORDER BY id"))
 }
 
@@ -137,33 +142,34 @@ func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 // kept until its last child is deleted.
 func TestAdaptiveLargeParentDoesNotDelaySmallOnes(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+overload+heavy(30_000), deleteChildren, "parents")
-	b.Exec(innocent)
+	b := setupAdaptive(t, parentsAndChildren+limitChildren+addChildren(30_000), deleteChildren, "parents")
+	b.Exec(forbidAttempts)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.Exec("DELETE FROM parents WHERE id > 1")
 	var order []string
-	left := int64(-1) // heavy children when the last small parent was done
+	left := int64(-1) // the number of the large parent's children after the last small parent
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
 		for _, row := range b.Rows(`SELECT (SELECT count(*) FROM children WHERE parent_id = 1),
 			(SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1)`) {
 			if row[0] != "0" && row[1] != "1" {
-				order = append(order, "tombstone gone before "+row[0]+" children")
+				order = append(order, "tombstone removed before "+row[0]+" children")
 			}
 			if stats.Processed == 9 && left < 0 {
 				left, _ = strconv.ParseInt(row[0], 10, 64)
 			}
 		}
 	}
-	stats := b.drained(t)
+	stats := b.runToEnd(t)
 	require.Empty(t, order)
-	require.Positive(t, left, "the heavy parent's children that are left when the small parents are done")
+	require.Positive(t, left, "the small parents are processed before the large one")
 	require.EqualValues(t, 30_100, stats.DeleteCount)
 	require.EqualValues(t, 10, stats.Processed)
 	require.Zero(t, b.count(t, "statements WHERE affected > 5000"))
 	require.Greater(t, b.count(t, "statements WHERE heavy"), int64(6))
 }
 
-// Another session changes rows after a window was read and before the statement for them.
+// If another session changes rows after their window was read, the run deletes exactly
+// the rows that still refer to the parent.
 func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	t.Parallel()
 	const children = 20_010
@@ -171,32 +177,32 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	type example struct {
 		statement string
 		deleted   int64
-		stay      int64
+		kept      int64
 	}
 	pgtest.Each(t, pgtest.Few(t, map[string]example{
-		"changed":       {"UPDATE children SET note = 'changed' WHERE id IN " + last, children, 0},
-		"moved away":    {"UPDATE children SET parent_id = 2 WHERE id IN " + last, children - 7, 7},
-		"made nobody's": {"UPDATE children SET parent_id = NULL WHERE id IN " + last, children - 7, 7},
+		"changed":     {"UPDATE children SET note = 'changed' WHERE id IN " + last, children, 0},
+		"moved away":  {"UPDATE children SET parent_id = 2 WHERE id IN " + last, children - 7, 7},
+		"set to NULL": {"UPDATE children SET parent_id = NULL WHERE id IN " + last, children - 7, 7},
 		"deleted": {"ALTER TABLE children DISABLE TRIGGER USER; DELETE FROM children WHERE id IN " + last +
 			"; ALTER TABLE children ENABLE TRIGGER USER", children - 7, 0},
 		"moved in": {"UPDATE children SET parent_id = 1 WHERE parent_id = 3", children + 10, 0},
 		"moved and changed": {"UPDATE children SET parent_id = 2 WHERE id IN " + last +
 			"; UPDATE children SET parent_id = 1 WHERE id > 1000 AND parent_id = 2", children, 0},
 	}, "moved in", "moved and changed"), func(t *testing.T, _ string, test example) {
-		b := setupAdaptive(t, parentsAndChildren+overload+heavy(children-10), deleteChildren, "parents")
-		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+		b := setupAdaptive(t, parentsAndChildren+limitChildren+addChildren(children-10), deleteChildren, "parents")
+		b.Exec(forbidAttempts + "DELETE FROM parents WHERE id = 1")
 		b.onProgress(rowsDeleted, func() { b.Exec(test.statement) })
-		require.Equal(t, test.deleted, b.drained(t).DeleteCount)
+		require.Equal(t, test.deleted, b.runToEnd(t).DeleteCount)
 		require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
-		require.Equal(t, test.stay, b.count(t, "children WHERE id > 1000"))
+		require.Equal(t, test.kept, b.count(t, "children WHERE id > 1000"))
 	})
 }
 
-// A pointer may lead to another row that was inserted in place of a child. That row is
-// kept.
+// If a row pointer leads to another row, which was inserted in place of a child, that row
+// is kept.
 func TestAdaptivePointersToOtherRowsChangeNothing(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
+	b := setupAdaptive(t, parentsAndChildren+limitChildren+addChildren(20_000), deleteChildren, "parents")
 	b.Exec("ALTER TABLE children SET (autovacuum_enabled = off)")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.onProgress(rowsDeleted, func() {
@@ -207,18 +213,18 @@ func TestAdaptivePointersToOtherRowsChangeNothing(t *testing.T) {
 		b.Exec("VACUUM (TRUNCATE false) children")
 		b.Exec("INSERT INTO children SELECT 100000 + n, 2 FROM generate_series(1, 3000) AS n")
 	})
-	stats := b.drained(t)
+	stats := b.runToEnd(t)
 	require.Greater(t, b.count(t, "children JOIN places ON places.place = children.ctid"), int64(100),
-		"the places were taken")
+		"new rows have the row pointers of deleted children")
 	require.EqualValues(t, 3000, b.count(t, "children WHERE id > 100000"))
 	require.EqualValues(t, 19_010, stats.DeleteCount)
 }
 
-// Statements grow over a slow network as over a fast one: the time of the network does
-// not count.
-func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
+// Statements become as large over a slow network as over a fast one, because latency does
+// not count as time of a statement.
+func TestAdaptiveSizesIgnoreNetworkLatency(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
+	b := setupAdaptive(t, parentsAndChildren+limitChildren+addChildren(20_000), deleteChildren, "parents")
 	b.engine.Adaptive.Target = 2 * target
 	settings := b.Pool().Config().ConnConfig
 	network := &pgtest.Network{}
@@ -226,6 +232,6 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	settings.DialFunc = network.Dial
 	b.engine.Session.Conn = pgtest.ConnectAs(t, settings)
 	b.Exec("DELETE FROM parents")
-	require.EqualValues(t, 20_100, b.drained(t).DeleteCount)
+	require.EqualValues(t, 20_100, b.runToEnd(t).DeleteCount)
 	require.LessOrEqual(t, b.count(t, "statements"), int64(60))
 }

@@ -17,7 +17,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// remoteDB calls a function before each transaction, with the number of the transaction.
+// remoteDB is a database that calls a function before each transaction, with the number
+// of the transaction.
 type remoteDB struct {
 	pgcatalog.Beginner
 
@@ -35,28 +36,29 @@ func (e *remoteDB) Begin(ctx context.Context) (pgx.Tx, error) {
 	return e.Beginner.Begin(ctx)
 }
 
-func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) orphans.Auditor {
+func auditorWithRemote(b bundle, ci *dbtest.DB, repair bool) orphans.Auditor {
 	auditor := b.auditor(1000, repair)
 	auditor.Remotes = map[string]pgcatalog.Beginner{"ci": ci.Pool()}
 	return auditor
 }
 
-// auditBuilds audits the definition with children in the other database.
+// auditBuilds audits the definition whose children are in the other database.
 func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Report {
-	return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], b.builds(t)))(t)
+	return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], b.remoteReference(t)))(t)
 }
 
-func (b bundle) builds(t *testing.T) *loosefk.Reference {
+func (b bundle) remoteReference(t *testing.T) *loosefk.Reference {
 	references := b.engine.Parents[0].References
 	at := slices.IndexFunc(references, func(r *loosefk.Reference) bool { return r.Remote })
 	require.GreaterOrEqual(t, at, 0, "no definition with remote children")
 	return references[at]
 }
 
-// before returns the database ci, which calls do before its transaction number at.
-func before(ci *dbtest.DB, at int, do func() error) *remoteDB {
+// hookTransaction returns the database ci, which calls do before the transaction with
+// that number.
+func hookTransaction(ci *dbtest.DB, number int, do func() error) *remoteDB {
 	return &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
-		if n == at {
+		if n == number {
 			return do()
 		}
 		return nil
@@ -67,17 +69,17 @@ func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	ci.Exec("INSERT INTO builds VALUES (1, NULL), (2, -5), (3, -5)")
-	b.untracked("DELETE FROM parents WHERE id IN (1, 3)")
+	b.execUntracked("DELETE FROM parents WHERE id IN (1, 3)")
 	b.Exec("DELETE FROM parents WHERE id = 7")
 	for _, batch := range []int{1, 3, 12, 1000} {
-		auditor := auditorOfTwo(b, ci, false)
+		auditor := auditorWithRemote(b, ci, false)
 		auditor.Batch = batch
 		want := orphans.Report{
 			Definition: "builds[0]", Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents",
 			CheckedKeys: 11, OrphanedKeys: 3, OrphanedRows: 22, Samples: []string{"-5", "1", "3"},
 		}
 		require.Equal(t, want, b.auditBuilds(t, auditor))
-		require.EqualValues(t, 1, b.Pending(t), "looking changes nothing")
+		require.EqualValues(t, 1, b.Pending(t), "an audit without repair changes nothing")
 
 		auditor.Repair = true
 		want.RepairedKeys = 3
@@ -85,27 +87,27 @@ func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
 		require.Equal(t, [][]string{{"-5"}, {"1"}, {"3"}, {"7"}},
 			b.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY 1"))
 		require.Zero(t, ci.Pending(t))
-		require.Zero(t, b.auditBuilds(t, auditor).RepairedKeys, "repairing twice is repairing once")
+		require.Zero(t, b.auditBuilds(t, auditor).RepairedKeys, "a second repair changes nothing")
 		if batch < 1000 {
 			b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value <> 7")
 		}
 	}
-	require.EqualValues(t, 4, b.drained(t).Processed)
+	require.EqualValues(t, 4, b.runToEnd(t).Processed)
 	require.Equal(t, [][]string{{"71"}}, ci.Rows("SELECT count(*) FROM builds"))
-	require.Zero(t, b.auditBuilds(t, auditorOfTwo(b, ci, true)).OrphanedKeys)
+	require.Zero(t, b.auditBuilds(t, auditorWithRemote(b, ci, true)).OrphanedKeys)
 }
 
-func TestAuditWakesTheParentsDatabase(t *testing.T) {
+func TestAuditNotifiesTheParentsDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	b.untracked("DELETE FROM parents WHERE id = 1")
-	heard := listening(t, b)
-	require.EqualValues(t, 1, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
-	require.Equal(t, 1, heard())
+	b.execUntracked("DELETE FROM parents WHERE id = 1")
+	notified := countNotifications(t, b)
+	require.EqualValues(t, 1, b.auditBuilds(t, auditorWithRemote(b, ci, true)).RepairedKeys)
+	require.Equal(t, 1, notified())
 }
 
-// Composite keys are passed as arrays. A child with NULL in one column refers to no
-// parent.
+// An audit finds and repairs orphans with composite keys in another database. A child
+// with NULL in one column is no orphan.
 func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -113,8 +115,8 @@ func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	ci.Exec(`CREATE TABLE jobs (id bigint, build_id bigint, part text);
 		CREATE INDEX ON jobs (build_id, part);
 		INSERT INTO jobs VALUES (1, 1, 'a'), (2, 1, 'c,"'), (3, 1, 'c,"'), (4, 2, 'b,"'), (5, 2, NULL), (6, NULL, 'a');`)
-	bindTwoTo(t, b, ci, "jobs: [{table: parts, column: [build_id, part], on_delete: async_delete}]")
-	auditor := auditorOfTwo(b, ci, true)
+	bindBoth(t, b, ci, "jobs: [{table: parts, column: [build_id, part], on_delete: async_delete}]")
+	auditor := auditorWithRemote(b, ci, true)
 	auditor.Batch = 1
 	report := b.auditBuilds(t, auditor)
 	require.Empty(t, report.Error)
@@ -126,41 +128,41 @@ func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}, {"4"}, {"5"}, {"6"}}, ci.Rows("SELECT id FROM jobs ORDER BY id"))
 }
 
-// If a parent is deleted between two queries, it has a tombstone, or a pass has already
-// deleted the child.
-func TestAuditWhileParentsComeAndGo(t *testing.T) {
+// A key is not repaired if its parent or its children change between two queries of the
+// audit, so that it is no longer orphaned.
+func TestAuditWhileParentsChange(t *testing.T) {
 	t.Parallel()
 	type example struct {
-		// at is the number of the transaction in the children's database before which
-		// something happens: 1 reads keys, 2 queries children again, 3 counts rows.
-		at      int
-		happens func(t *testing.T, b bundle, ci *dbtest.DB)
-		want    []string
+		// transaction is the number of the transaction in the children's database before
+		// which change is called: 1 reads keys, 2 queries children again, 3 counts rows.
+		transaction int
+		change      func(t *testing.T, b bundle, ci *dbtest.DB)
+		want        []string
 	}
 	pgtest.Each(t, map[string]example{
-		"deleted before the children were read": {1, func(_ *testing.T, b bundle,
+		"parent deleted before the children were read": {1, func(_ *testing.T, b bundle,
 			_ *dbtest.DB,
 		) {
 			b.Exec("DELETE FROM parents WHERE id = 2")
 		}, []string{"1"}},
-		"cleaned up after since they were read": {2, func(_ *testing.T, b bundle, ci *dbtest.DB) {
-			b.untracked("DELETE FROM parents WHERE id = 3")
+		"children deleted after they were read": {2, func(_ *testing.T, b bundle, ci *dbtest.DB) {
+			b.execUntracked("DELETE FROM parents WHERE id = 3")
 			ci.Exec("DELETE FROM builds WHERE parent_id = 1")
 		}, []string{}},
-		"made anew since they were read": {2, func(_ *testing.T, b bundle,
+		"parent inserted after the children were read": {2, func(_ *testing.T, b bundle,
 			_ *dbtest.DB,
 		) {
 			b.Exec("INSERT INTO parents VALUES (1)")
 		}, []string{}},
-		"processed by a pass": {2, func(t *testing.T, b bundle, _ *dbtest.DB) {
+		"tombstone processed by a pass": {2, func(t *testing.T, b bundle, _ *dbtest.DB) {
 			b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)")
 			require.EqualValues(t, 1, b.run(t).Processed)
 		}, []string{}},
 	}, func(t *testing.T, _ string, test example) {
 		b, ci := twoDatabases(t)
-		b.untracked("DELETE FROM parents WHERE id = 1")
-		auditor := auditorOfTwo(b, ci, true)
-		auditor.Remotes["ci"] = before(ci, test.at, func() error { test.happens(t, b, ci); return nil })
+		b.execUntracked("DELETE FROM parents WHERE id = 1")
+		auditor := auditorWithRemote(b, ci, true)
+		auditor.Remotes["ci"] = hookTransaction(ci, test.transaction, func() error { test.change(t, b, ci); return nil })
 		report := b.auditBuilds(t, auditor)
 		require.Empty(t, report.Error)
 		require.Equal(t, test.want, report.Samples)
@@ -168,16 +170,17 @@ func TestAuditWhileParentsComeAndGo(t *testing.T) {
 	})
 }
 
-// If another audit repaired a key after this one has read it, and a pass removed the
-// tombstone, it is not inserted again.
+// If another audit repairs a key after this one has read it, and a pass removes the
+// tombstone, this audit does not insert the tombstone again.
 func TestConcurrentRepairs(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	b.untracked("DELETE FROM parents WHERE id <= 3")
-	auditor := auditorOfTwo(b, ci, true)
-	// The rows have been counted, and the lock of audits has not been taken yet.
-	auditor.Remotes["ci"] = before(ci, 3, func() error {
-		require.EqualValues(t, 3, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
+	b.execUntracked("DELETE FROM parents WHERE id <= 3")
+	auditor := auditorWithRemote(b, ci, true)
+	// Before transaction 3, which counts rows, the audit has read the keys, and has not
+	// taken the lock of repairs yet.
+	auditor.Remotes["ci"] = hookTransaction(ci, 3, func() error {
+		require.EqualValues(t, 3, b.auditBuilds(t, auditorWithRemote(b, ci, true)).RepairedKeys)
 		b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1")
 		ci.Exec("DELETE FROM builds WHERE parent_id = 1")
 		return nil
@@ -186,7 +189,7 @@ func TestConcurrentRepairs(t *testing.T) {
 	require.EqualValues(t, 2, b.Pending(t))
 }
 
-func TestAuditSkipsWhatCannotBeReached(t *testing.T) {
+func TestAuditSkipsUnusableDefinitions(t *testing.T) {
 	t.Parallel()
 	b, _ := twoDatabases(t)
 	auditor := b.auditor(1000, true)
@@ -197,28 +200,31 @@ func TestAuditSkipsWhatCannotBeReached(t *testing.T) {
 	require.Equal(t, "table builds has no column parent_id", b.auditBuilds(t, auditor).Skipped)
 }
 
-// A lost database ends only the audits of children in it.
-func TestAuditLosesADatabase(t *testing.T) {
+// If another database is lost, only the audits of children in it fail. A canceled context
+// ends every audit.
+func TestAuditContinuesAfterALostDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	b.untracked("DELETE FROM parents WHERE id = 1")
-	auditor := auditorOfTwo(b, ci, true)
-	auditor.Remotes["ci"] = before(ci, 4, func() error { // In the middle of the repair.
+	b.execUntracked("DELETE FROM parents WHERE id = 1")
+	auditor := auditorWithRemote(b, ci, true)
+	// Transaction 4 is part of the repair.
+	auditor.Remotes["ci"] = hookTransaction(ci, 4, func() error {
 		return errors.New("dial tcp 10.0.0.1:5432: connection refused\nand more")
 	})
 	require.Equal(t, "builds: database ci: the connection failed", b.auditBuilds(t, auditor).Error)
 	require.Zero(t, b.Pending(t))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	auditor.Remotes["ci"] = before(ci, 1, func() error { cancel(); return ctx.Err() })
-	for _, reference := range append([]*loosefk.Reference{b.builds(t)}, b.engine.Parents[0].References...) {
+	auditor.Remotes["ci"] = hookTransaction(ci, 1, func() error { cancel(); return ctx.Err() })
+	for _, reference := range append([]*loosefk.Reference{b.remoteReference(t)}, b.engine.Parents[0].References...) {
 		_, err := auditor.Audit(ctx, b.engine.Parents[0], reference)
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }
 
-// After a timeout the audit uses fewer keys. A single key that times out is reported.
-func TestAuditThatTimesOut(t *testing.T) {
+// After a timeout the audit retries with fewer keys. A single key that times out counts
+// as unchecked.
+func TestAuditCountsUncheckedKeysAfterTimeouts(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 CREATE TYPE slow AS (n integer);
@@ -240,9 +246,9 @@ CREATE OPERATOR CLASS slow_ops DEFAULT FOR TYPE slow USING btree AS OPERATOR 3 =
 	require.EqualValues(t, 2, report.RepairedKeys)
 }
 
-// After a timeout a statement reads only as many keys as the timeout allows, whatever the
+// After timeouts a statement reads only as many keys as the timeout allows, whatever the
 // configured batch is.
-func TestAuditFindsItsOwnBatch(t *testing.T) {
+func TestAuditReducesItsBatchAfterTimeouts(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 CREATE TABLE parents (id bigint PRIMARY KEY);
@@ -269,7 +275,7 @@ func TestAuditWithALargeBacklog(t *testing.T) {
 		b.auditFirst(t, auditor).Error)
 }
 
-func TestAuditDoesNotTrustHiddenRows(t *testing.T) {
+func TestAuditFailsOnHiddenRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	role := b.CreateRole()
@@ -286,8 +292,8 @@ func TestAuditDoesNotTrustHiddenRows(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 
 	b.Exec("ALTER TABLE parents DISABLE ROW LEVEL SECURITY")
-	b.untracked("DELETE FROM parents WHERE id = 1")
+	b.execUntracked("DELETE FROM parents WHERE id = 1")
 	report := b.auditFirst(t, auditor)
 	require.Empty(t, report.Error)
-	require.EqualValues(t, 1, report.RepairedKeys, "to read the tables and to leave tombstones is all it needs")
+	require.EqualValues(t, 1, report.RepairedKeys, "the role needs no other privileges")
 }

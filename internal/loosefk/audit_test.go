@@ -16,7 +16,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// wake is the channel that the tests' wakers notify.
+// wake is the channel that waker notifies.
 const wake = "sexton_wake_test"
 
 func waker(ctx context.Context, tx pgx.Tx) error {
@@ -55,24 +55,24 @@ func (b bundle) auditFirst(t *testing.T, auditor orphans.Auditor) orphans.Report
 	return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], b.engine.Parents[0].References[0]))(t)
 }
 
-// orphaned returns a database in which the parents that meet the condition were deleted
-// without tombstones.
-func orphaned(t *testing.T, condition string) bundle {
+// setupOrphans returns a database in which the parents that meet the condition were
+// deleted without tombstones.
+func setupOrphans(t *testing.T, condition string) bundle {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.untracked("DELETE FROM parents WHERE " + condition)
+	b.execUntracked("DELETE FROM parents WHERE " + condition)
 	return b
 }
 
-// untracked deletes rows without tombstones, as TRUNCATE with ignore or a detached
-// partition does.
-func (b bundle) untracked(sql string) {
+// execUntracked runs a statement that deletes parents without tombstones, as TRUNCATE
+// with ignore or a detached partition does.
+func (b bundle) execUntracked(sql string) {
 	b.Exec("SET session_replication_role = replica; ALTER TABLE parents DISABLE TRIGGER sexton_track; " + sql +
 		"; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_track; RESET session_replication_role")
 }
 
-// repaired runs an audit with repair and then a pass. It returns the number of repaired
-// keys.
-func (b bundle) repaired(t *testing.T, batch int) int64 {
+// repairAndRun runs an audit with repair and then the engine, and requires that no orphan
+// is left. It returns the number of repaired keys.
+func (b bundle) repairAndRun(t *testing.T, batch int) int64 {
 	var keys int64
 	for _, report := range b.audit(t, b.auditor(batch, true)) {
 		keys += report.RepairedKeys
@@ -82,7 +82,7 @@ func (b bundle) repaired(t *testing.T, batch int) int64 {
 		require.Zero(t, report.RepairedKeys)
 	}
 	require.Equal(t, keys, b.Pending(t), "one tombstone per key")
-	b.drained(t)
+	b.runToEnd(t)
 	for _, report := range b.audit(t, b.auditor(batch, false)) {
 		require.Zero(t, report.OrphanedKeys, "%+v", report)
 		require.Zero(t, report.OrphanedRows, "%+v", report)
@@ -90,10 +90,10 @@ func (b bundle) repaired(t *testing.T, batch int) int64 {
 	return keys
 }
 
-func TestAuditFindsOrphansWhateverTheBatch(t *testing.T) {
+func TestAuditFindsOrphansWithAnyBatchSize(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+"INSERT INTO children VALUES (1, NULL), (2, -5)", deleteChildren, "parents")
-	b.untracked("DELETE FROM parents WHERE id IN (1, 3, 4, 10)")
+	b.execUntracked("DELETE FROM parents WHERE id IN (1, 3, 4, 10)")
 	b.Exec("DELETE FROM parents WHERE id = 7")
 	all := func() [][]string {
 		return b.Rows(`SELECT 'children', xmin::text, t::text FROM children AS t
@@ -106,22 +106,23 @@ func TestAuditFindsOrphansWhateverTheBatch(t *testing.T) {
 			CheckedKeys: 11, OrphanedKeys: 5, OrphanedRows: 41, Samples: []string{"-5", "1", "3", "4", "10"},
 		}
 		require.Equal(t, want, b.auditFirst(t, b.auditor(batch, false)), batch)
-		require.Equal(t, before, all(), "looking changes nothing")
+		require.Equal(t, before, all(), "an audit without repair changes nothing")
 
 		want.RepairedKeys = 5
 		require.Equal(t, want, b.auditFirst(t, b.auditor(batch, true)), batch)
 		require.Equal(t, [][]string{{"-5"}, {"1"}, {"3"}, {"4"}, {"7"}, {"10"}},
 			b.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents' ORDER BY 1"))
-		require.Zero(t, b.auditFirst(t, b.auditor(batch, true)).RepairedKeys, "repairing twice is repairing once")
+		require.Zero(t, b.auditFirst(t, b.auditor(batch, true)).RepairedKeys, "a second repair changes nothing")
 		b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value <> 7")
 	}
 	b.auditFirst(t, b.auditor(3, true))
-	require.EqualValues(t, 6, b.drained(t).Processed)
+	require.EqualValues(t, 6, b.runToEnd(t).Processed)
 	require.Equal(t, []string{"NULL", "2", "5", "6", "8", "9"},
 		b.ids("SELECT DISTINCT parent_id FROM children ORDER BY parent_id NULLS FIRST"))
 }
 
-// Three definitions with conditions and a target on one column, and a fourth on another.
+// Each definition has the orphans that meet its conditions. A key with orphans of several
+// definitions gets one tombstone.
 func TestAuditAppliesConditionsAndTargets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -148,10 +149,10 @@ notes:
 		require.EqualValues(t, len(want), reports[key].OrphanedKeys, key)
 	}
 	require.EqualValues(t, 5, reports["notes[0]"].CheckedKeys)
-	require.EqualValues(t, 1, reports["notes[0]"].OrphanedRows, "the other row of key 1 is not the definition's")
+	require.EqualValues(t, 1, reports["notes[0]"].OrphanedRows, "the other row of key 1 does not meet the condition")
 	require.EqualValues(t, 2, reports["notes[2]"].OrphanedRows)
 
-	require.EqualValues(t, 4, b.repaired(t, 2),
+	require.EqualValues(t, 4, b.repairAndRun(t, 2),
 		"1, 3, 4 and 6: one tombstone for a key of which three definitions have orphans")
 	require.Equal(t, [][]string{
 		{"2", "1", "7", "NULL"},
@@ -210,7 +211,7 @@ INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 
 	}
 }
 
-// If two texts are the same value, the tombstone may have the other text.
+// An audit compares keys by value: a child with 1 has the parent 1.0, or its tombstone.
 func TestAuditComparesByValue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -227,7 +228,7 @@ INSERT INTO children VALUES (1, 1), (2, 2.0);`, deleteChildren, "parents")
 
 func TestAuditOfQuotedAndPartitionedTables(t *testing.T) {
 	t.Parallel()
-	db := with(t, `
+	db := newDB(t, `
 CREATE SCHEMA "Other ""one""";
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE "Other ""one"""."Chil""dren" ("p id" integer, part integer) PARTITION BY LIST (part);
@@ -238,7 +239,7 @@ CREATE TABLE others_1 PARTITION OF others FOR VALUES WITH (MODULUS 2, REMAINDER 
 CREATE INDEX ON "Other ""one"""."Chil""dren" ("p id");
 INSERT INTO parents SELECT generate_series(2, 40, 2);
 INSERT INTO "Other ""one"""."Chil""dren" SELECT n, part FROM generate_series(1, 40) AS n, generate_series(1, 3) AS part;`)
-	b := onto(t, db, `
+	b := setupOn(t, db, `
 '"Other ""one"""."Chil""dren"':
   - {table: parents, column: p id, on_delete: async_delete}
 `, "parents")
@@ -247,14 +248,14 @@ INSERT INTO "Other ""one"""."Chil""dren" SELECT n, part FROM generate_series(1, 
 		require.EqualValues(t, 20, report.OrphanedKeys)
 		require.EqualValues(t, 60, report.OrphanedRows)
 	}
-	require.EqualValues(t, 20, b.repaired(t, 7))
+	require.EqualValues(t, 20, b.repairAndRun(t, 7))
 	require.EqualValues(t, 60, pgtest.Scalar[int64](t, b.Database,
 		`SELECT count(*) FROM "Other ""one"""."Chil""dren" WHERE "p id" % 2 = 0`))
 }
 
 func TestAuditOfPartitionedAndInheritedParents(t *testing.T) {
 	t.Parallel()
-	db := with(t, `
+	db := newDB(t, `
 CREATE TABLE builds (id bigint, part integer, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
 CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
 CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2);
@@ -267,7 +268,7 @@ CREATE TABLE children (build_id bigint, base_id bigint);
 CREATE INDEX ON children (build_id);
 CREATE INDEX ON children (base_id);
 INSERT INTO children SELECT n, n FROM generate_series(1, 3) AS n;`)
-	b := onto(t, db, `
+	b := setupOn(t, db, `
 children:
   - {table: builds, column: build_id, on_delete: async_nullify}
   - {table: base, column: base_id, on_delete: async_nullify}
@@ -275,13 +276,13 @@ children:
 	for key, report := range b.audit(t, b.auditor(2, false)) {
 		require.Equal(t, []string{"3"}, report.Samples, key)
 	}
-	require.EqualValues(t, 2, b.repaired(t, 2), "one key, two parents")
+	require.EqualValues(t, 2, b.repairAndRun(t, 2), "one key, two parents")
 	require.Equal(t, [][]string{{"1", "1"}, {"2", "2"}, {"NULL", "NULL"}}, b.Rows("SELECT * FROM children ORDER BY 1"))
 }
 
 func TestAuditWithoutIndex(t *testing.T) {
 	t.Parallel()
-	b := orphaned(t, "id > 7")
+	b := setupOrphans(t, "id > 7")
 	b.Exec("DROP INDEX children_parent_id_idx")
 	b.resolve(t, deleteChildren)
 	report := b.auditFirst(t, b.auditor(4, false))
@@ -289,7 +290,8 @@ func TestAuditWithoutIndex(t *testing.T) {
 	require.Equal(t, []string{"8", "9", "10"}, report.Samples)
 }
 
-// The child is its own parent, so the rows that the pass deletes have tombstones.
+// An audit repairs an orphan in a table that refers to itself. The run then deletes all
+// rows below the orphan.
 func TestAuditOfATree(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -300,17 +302,17 @@ INSERT INTO parents VALUES (100, NULL), (101, 100);`, `
 parents:
   - {table: parents, column: parent_id, on_delete: async_delete}
 `, "parents")
-	require.EqualValues(t, 1, b.repaired(t, 10), "the root names parent 0")
+	require.EqualValues(t, 1, b.repairAndRun(t, 10), "the root refers to parent 0")
 	require.Equal(t, []string{"100", "101"}, b.ids("SELECT id FROM parents ORDER BY id"))
 }
 
-// Between the query and the repair, the parent is inserted again, another session inserts
-// a tombstone, or the children are deleted.
-func TestRepairChecksAgain(t *testing.T) {
+// A repair checks its keys again under its lock. It inserts no tombstone for a key whose
+// parent exists again, which has a tombstone, or whose children were deleted.
+func TestRepairRechecksKeysUnderItsLock(t *testing.T) {
 	t.Parallel()
-	b := orphaned(t, "id <= 5")
+	b := setupOrphans(t, "id <= 5")
 
-	// This session holds the lock of audits that repair.
+	// This session holds the lock of repairs.
 	holder := b.Begin(t, "SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
 	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
 	wait := dbtest.InBackground(func() (orphans.Report, error) {
@@ -333,37 +335,38 @@ func TestRepairChecksAgain(t *testing.T) {
 		b.ids("SELECT DISTINCT parent_id FROM children ORDER BY 1"))
 }
 
-// Any role can take the lock of audits that repair.
-func TestRepairNamesItsLockHolder(t *testing.T) {
+// If another session holds the lock of repairs, which any role can take, the audit
+// reports that session.
+func TestRepairReportsTheLockHolder(t *testing.T) {
 	t.Parallel()
-	b := orphaned(t, "id <= 5")
+	b := setupOrphans(t, "id <= 5")
 	holder := pgtest.Acquire(t, b.Pool())
 	pgtest.Exec(t, holder,
-		"SET application_name = 'stranger'; SELECT pg_advisory_lock(hashtextextended('sexton audit of public', 0))")
+		"SET application_name = 'psql'; SELECT pg_advisory_lock(hashtextextended('sexton audit of public', 0))")
 	pid := holder.Conn().PgConn().PID()
 	auditor := b.auditor(1000, true)
 	auditor.Bounds.LockTimeout = 10 * time.Millisecond
 	report := b.auditFirst(t, auditor)
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
 	require.Contains(t, report.Error,
-		fmt.Sprintf("canceling statement due to lock timeout (lock held by pid %d (stranger))", pid))
+		fmt.Sprintf("canceling statement due to lock timeout (lock held by pid %d (psql))", pid))
 	require.Zero(t, report.RepairedKeys)
 }
 
-func TestRepairWakes(t *testing.T) {
+func TestRepairNotifiesWorkers(t *testing.T) {
 	t.Parallel()
-	b := orphaned(t, "id <= 5")
-	heard := listening(t, b)
+	b := setupOrphans(t, "id <= 5")
+	notified := countNotifications(t, b)
 	b.audit(t, b.auditor(2, false))
 	b.audit(t, b.auditor(2, true))
-	require.Equal(t, 3, heard(), "once per batch with orphans, and never for looking alone")
+	require.Equal(t, 3, notified(), "once per batch with orphans, and never without repair")
 }
 
-// The application may have triggers on tombstones. They must not see planner settings of
-// a command.
+// Triggers of the application on tombstones run with the default planner settings, in
+// audits and in retries.
 func TestTriggersSeeNoPlannerSettingsOfCommands(t *testing.T) {
 	t.Parallel()
-	b := orphaned(t, "id <= 5")
+	b := setupOrphans(t, "id <= 5")
 	b.RecordPlannerSettings("loose_foreign_keys_deleted_records")
 	b.audit(t, b.auditor(2, true))
 	b.RequireDefaultPlannerSettings(t, "loose_foreign_keys_deleted_records")
@@ -372,8 +375,9 @@ func TestTriggersSeeNoPlannerSettingsOfCommands(t *testing.T) {
 	b.RequireDefaultPlannerSettings(t, "loose_foreign_keys_deleted_records")
 }
 
-// listening returns a function that counts the notifications since its last call.
-func listening(t *testing.T, b bundle) func() int {
+// countNotifications listens on the channel wake. The returned function counts the
+// notifications since its last call.
+func countNotifications(t *testing.T, b bundle) func() int {
 	conn := pgtest.Acquire(t, b.Pool()).Conn()
 	pgtest.Exec(t, conn, "LISTEN "+wake)
 	return func() int {

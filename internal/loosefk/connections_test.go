@@ -13,27 +13,27 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// sightings records which session deleted the children of a parent, and in which
-// transaction.
+// sightings is a trigger that records which session deleted the children of a parent, and
+// in which transaction.
 var sightings = "CREATE TABLE sightings (pid int, xid xid8, parent bigint);" + dbtest.OnStatement("DELETE", "children",
 	"INSERT INTO public.sightings SELECT DISTINCT pg_backend_pid(), pg_current_xact_id(), parent_id FROM gone;")
 
-// more increases the number of parents to 200, with ten children each.
-const more = `
+// moreParents increases the number of parents to 200, with ten children each.
+const moreParents = `
 INSERT INTO parents SELECT generate_series(11, 200);
 INSERT INTO children SELECT 10 * p + n, p FROM generate_series(11, 200) AS p, generate_series(0, 9) AS n;`
 
-func divided(t *testing.T, connections int) bundle {
+func setupManyParents(t *testing.T, connections int) bundle {
 	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
 	b.connections(t, connections)
-	b.Exec(more + sightings)
+	b.Exec(moreParents + sightings)
 	return b
 }
 
-// allGone requires that the 200 parents of divided and all their children have been
+// requireAllProcessed requires that the 200 parents and all their children have been
 // processed.
-func (b bundle) allGone(t *testing.T, stats *loosefk.Stats) {
-	b.clean(t, stats)
+func (b bundle) requireAllProcessed(t *testing.T, stats *loosefk.Stats) {
+	b.requireClean(t, stats)
 	require.EqualValues(t, 2000, stats.DeleteCount)
 	require.EqualValues(t, 200, stats.Processed)
 }
@@ -41,10 +41,10 @@ func (b bundle) allGone(t *testing.T, stats *loosefk.Stats) {
 // pid returns the process ID of the engine's first session.
 func (b bundle) pid() string { return fmt.Sprint(b.engine.Session.Conn.PgConn().PID()) }
 
-// crossing makes statements on children change two other rows, in an order that depends
-// on their parents, so that two concurrent statements deadlock. It counts them whether
+// deadlockTrigger makes two concurrent statements on children deadlock: each changes two
+// other rows, in an order that depends on the parents. It counts the statements, whether
 // they commit or not.
-var crossing = `
+var deadlockTrigger = `
 CREATE SEQUENCE tries;
 CREATE TABLE cursors (id int PRIMARY KEY, n bigint);
 INSERT INTO cursors VALUES (0, 0), (1, 0);` + dbtest.OnStatement("DELETE", "children", `
@@ -55,32 +55,36 @@ INSERT INTO cursors VALUES (0, 0), (1, 0);` + dbtest.OnStatement("DELETE", "chil
 		UPDATE public.cursors SET n = n + 1 WHERE id = 1 - (SELECT max(parent_id) % 2 FROM gone);
 	END IF;`)
 
-// Chunks are worked on in parallel, each by one session.
-func TestChunksAreWorkedOnInParallel(t *testing.T) {
+// The sessions of a run process chunks in parallel. Each parent is processed by one
+// session.
+func TestChunksAreProcessedInParallel(t *testing.T) {
 	t.Parallel()
-	b := divided(t, 4)
+	b := setupManyParents(t, 4)
 	b.Exec(dbtest.OnRow("DELETE", "children", "old.id % 10 = 0", "PERFORM pg_sleep(0.01);") + "DELETE FROM parents")
-	b.allGone(t, b.run(t))
+	b.requireAllProcessed(t, b.run(t))
 	require.Equal(t, [][]string{{"4", "200"}},
 		b.Rows("SELECT count(DISTINCT pid), count(DISTINCT parent) FROM sightings"))
 	require.Empty(t, b.Rows("SELECT FROM sightings GROUP BY parent HAVING count(DISTINCT pid) > 1"))
 }
 
-// Locks between two sessions of a run are no failure.
+// Deadlocks between two sessions of a run count as no failure.
 func TestLocksBetweenConnectionsAreNoFailures(t *testing.T) {
 	t.Parallel()
-	b := divided(t, 2)
-	b.engine.Adaptive.Target = 1000 * target // No timeout ends the wait before the deadlock is found.
-	b.Exec(crossing + innocent + "DELETE FROM parents")
+	b := setupManyParents(t, 2)
+	// With a shorter target, a timeout would end the wait before Postgres finds the
+	// deadlock.
+	b.engine.Adaptive.Target = 1000 * target
+	b.Exec(deadlockTrigger + forbidAttempts + "DELETE FROM parents")
 	stats := b.run(t)
 	require.Empty(t, stats.Held)
-	b.allGone(t, stats)
+	b.requireAllProcessed(t, stats)
 }
 
-// If a connection breaks and there is no other, the remaining ones finish the run.
+// If connections are lost and cannot be replaced, the remaining connection finishes the
+// run.
 func TestRunContinuesWithoutLostConnections(t *testing.T) {
 	t.Parallel()
-	b := divided(t, 3)
+	b := setupManyParents(t, 3)
 	more, left := b.engine.More, 2
 	b.engine.More = func(ctx context.Context) *batch.Session {
 		if left--; left < 0 {
@@ -91,7 +95,7 @@ func TestRunContinuesWithoutLostConnections(t *testing.T) {
 	b.Exec(dbtest.OnStatement("DELETE", "children",
 		"PERFORM pg_terminate_backend(pg_backend_pid()) WHERE pg_backend_pid() <> "+b.pid()+";") +
 		"DELETE FROM parents")
-	b.allGone(t, b.run(t))
+	b.requireAllProcessed(t, b.run(t))
 }
 
 // A statement that closes its connection, for example because it crashes the server
@@ -100,7 +104,7 @@ func TestRunContinuesWithoutLostConnections(t *testing.T) {
 func TestAParentThatLosesTheConnectionIsDeferred(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"1": 1, "2": 2}, func(t *testing.T, _ string, connections int) {
-		b := divided(t, connections)
+		b := setupManyParents(t, connections)
 		b.engine.More = func(context.Context) *batch.Session {
 			s := b.engine.Session
 			return &batch.Session{
@@ -120,13 +124,13 @@ func TestAParentThatLosesTheConnectionIsDeferred(t *testing.T) {
 			}},
 			b.tombstones())
 		require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 6 FROM cuts"),
-			"three divisions by eight, and two tries alone")
+			"the chunk was divided three times, and the parent tried alone twice")
 	})
 }
 
-// A connection that is lost after COMMIT loses only the answer. The tombstone is removed,
-// so it has not failed.
-func TestALostAnswerToCommitIsNoFailure(t *testing.T) {
+// If a connection is lost after COMMIT, the tombstone was removed and no failure is
+// recorded.
+func TestLostResponseToCommitIsNoFailure(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -147,7 +151,7 @@ func TestALostAnswerToCommitIsNoFailure(t *testing.T) {
 			Limits: s.Limits,
 		}
 	}
-	b.drained(t)
+	b.runToEnd(t)
 	require.True(t, cut)
 }
 
@@ -166,7 +170,7 @@ artifacts: [{table: parents, column: parent_id, on_delete: async_delete, cleaner
 `, "parents")
 		b.connections(t, connections)
 		b.Exec("DELETE FROM parents")
-		require.EqualValues(t, 10000, b.drained(t).DeleteCountByTable["artifacts"])
+		require.EqualValues(t, 10000, b.runToEnd(t).DeleteCountByTable["artifacts"])
 		require.Equal(t, "10000",
 			b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'")[0][0])
 	}
@@ -185,7 +189,7 @@ func TestEventsHaveColumnsOfDeletedRows(t *testing.T) {
 files: [{table: parents, column: parent_id, on_delete: async_delete, event: ["storage Key", bytes]}]
 `, "parents")
 	b.Exec("DELETE FROM parents WHERE id < 20")
-	require.EqualValues(t, 380, b.drained(t).DeleteCountByTable["files"])
+	require.EqualValues(t, 380, b.runToEnd(t).DeleteCountByTable["files"])
 	require.Equal(t,
 		b.Rows(`SELECT jsonb_build_object('part', part, 'id', id), jsonb_build_object('storage Key', "storage Key", 'bytes', bytes) FROM was ORDER BY 1, 2`),
 		b.Rows(`SELECT key, row FROM sexton.events, ROWS FROM (jsonb_array_elements(payload -> 'keys'), jsonb_array_elements(payload -> 'rows')) AS of (key, row)

@@ -39,7 +39,8 @@ func TestKeyTypes(t *testing.T) {
 			CREATE TABLE %[1]s_children (id bigint PRIMARY KEY, parent_id %[3]s);
 			INSERT INTO %[1]s_parents VALUES (%[4]s);
 			INSERT INTO %[1]s_children VALUES (2, NULL);`, name, test.parent, test.child, test.key)
-		if name != "bigint" { // its key does not fit into the child's column, which must be no error
+		// The key of bigint does not fit into the child's column, which must be no error.
+		if name != "bigint" {
 			fmt.Fprintf(&tables, "INSERT INTO %[1]s_children SELECT 1, id FROM %[1]s_parents;", name)
 		}
 		fmt.Fprintf(&yaml, "%[1]s_children: [{table: %[1]s_parents, column: parent_id, on_delete: async_delete}]\n",
@@ -48,14 +49,14 @@ func TestKeyTypes(t *testing.T) {
 	}
 	b := setup(t, tables.String(), yaml.String(), parents...)
 	b.Exec(rows.String())
-	b.drained(t)
+	b.runToEnd(t)
 	for name := range kinds {
 		require.Equal(t, []string{"2"}, b.ids("SELECT id FROM "+name+"_children"), name)
 	}
 }
 
-// A database may print all identifiers in quotes. The names of the trigger and of the
-// engine must still be equal.
+// The trigger records the name of the parent that the engine expects, even if the
+// database prints all identifiers in quotes and has another search path.
 func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -64,14 +65,15 @@ func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 	db.Pool().Reset()
 	db.Exec("SET search_path = public;" + strings.ReplaceAll(parentsAndChildren, "TABLE ", "TABLE public.") +
 		"RESET search_path")
-	b := onto(t, db, deleteChildren, "parents")
+	b := setupOn(t, db, deleteChildren, "parents")
 	b.Exec("DELETE FROM public.parents WHERE id = 1")
 	require.EqualValues(t, 1, b.run(t).Processed)
 }
 
-// One tombstone is deferred, and an operator has put one first. A run that is stopped
-// before its first batch records no attempt.
-func TestTombstonesThatAreNotDueStay(t *testing.T) {
+// A run that is stopped before its first batch records no attempt. The next run processes
+// the due tombstones, also one that an operator has put first, and keeps the deferred
+// one.
+func TestDeferredTombstonesAreKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec(`DELETE FROM parents WHERE id <= 3;
@@ -84,23 +86,23 @@ func TestTombstonesThatAreNotDueStay(t *testing.T) {
 	require.Zero(t, stats.DeleteCount)
 	require.Equal(t, [][]string{{"1", "0", "f", ""}, {"2", "0", "t", ""}, {"3", "0", "f", ""}}, b.tombstones())
 
-	require.EqualValues(t, 2, b.runSound(t).Processed)
+	require.EqualValues(t, 2, b.runWithoutErrors(t).Processed)
 	require.EqualValues(t, 10, b.count(t, "children WHERE parent_id = 2"))
 	require.Equal(t, [][]string{{"2", "0", "t", ""}}, b.tombstones())
 }
 
-// A parent that is too large for one run has attempts. Small parents in the same
-// statement or after it are processed without an attempt.
+// Only a parent that is too large for one run gets attempts. Small parents in the same
+// statement or after it are processed.
 func TestOverLimitCountsAttemptsOfTheLargeParentOnly(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+heavy(40_000), deleteChildren, "parents")
+	b := setup(t, parentsAndChildren+addChildren(40_000), deleteChildren, "parents")
 	b.engine.Limits.Deletes = 10_000
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.Exec("DELETE FROM parents WHERE id > 1")
 	for run, want := range [][]string{{"1", "1", "f"}, {"1", "2", "f"}, {"1", "0", "t"}} {
 		require.True(t, b.run(t).OverLimit, "run %d", run)
 		left := b.tombstones()
-		require.Len(t, left, 1, "the small ones are done")
+		require.Len(t, left, 1, "the small parents are processed")
 		require.Zero(t, b.count(t, "children WHERE parent_id > 1"))
 		require.Equal(t, want, left[0][:3], "run %d: key, attempts, deferred", run)
 		require.Equal(t, "not finished within the limit of one run (10000 deletes)", left[0][3])
@@ -113,11 +115,11 @@ func TestThousandsOfTombstonesInOneRun(t *testing.T) {
 	b.Exec("INSERT INTO parents SELECT generate_series(11, 3000)")
 	b.Exec("INSERT INTO children SELECT 1000 + n, n % 3000 FROM generate_series(1, 9000) AS n")
 	b.Exec("DELETE FROM parents")
-	require.EqualValues(t, 3000, b.drained(t).Processed)
-	require.EqualValues(t, 3, b.count(t, "children"), "children of no deleted parent")
+	require.EqualValues(t, 3000, b.runToEnd(t).Processed)
+	require.EqualValues(t, 3, b.count(t, "children"), "children whose parent was not deleted")
 }
 
-// One MERGE inserts, changes and deletes parents. Another one deletes children that are
+// MERGE writes tombstones for the parents that it deletes, also for children that are
 // parents themselves.
 func TestMerge(t *testing.T) {
 	t.Parallel()
@@ -143,15 +145,16 @@ leaves: [{table: children, column: child_id, on_delete: async_delete}]`, "parent
 	b.Exec(`MERGE INTO children AS c USING parents AS p ON p.id = c.parent_id WHEN MATCHED AND p.id = 4 AND c.id < 45 THEN DELETE` + returning)
 	require.Equal(t, int64(7), b.Pending(t))
 	b.run(t)
-	b.run(t) // The children that it deleted were parents.
+	// The children that the first run deleted are parents too.
+	b.run(t)
 	require.Zero(t, b.Pending(t))
 	for _, table := range []string{"children", "leaves"} {
 		require.Equal(t, [][]string{{"15", "20", "49"}}, b.Rows("SELECT count(*), min(id), max(id) FROM "+table))
 	}
 }
 
-// Postgres computes a virtual column when it is read. The column cannot have an index,
-// and triggers see NULL.
+// Children are deleted by a virtual column, although it cannot have an index. A virtual
+// column cannot be the parent's key, since triggers see NULL, and cannot be set to NULL.
 func TestVirtualColumns(t *testing.T) {
 	t.Parallel()
 	pgtest.RequireVersion(t, 18)
@@ -161,7 +164,7 @@ CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint GENERATED ALWAYS 
 INSERT INTO parents SELECT generate_series(1, 3);
 INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 2")
-	b.drained(t)
+	b.runToEnd(t)
 	require.Equal(t, [][]string{{"1", "10"}, {"3", "10"}},
 		b.Rows("SELECT parent_id, count(*) FROM children GROUP BY 1 ORDER BY 1"))
 
@@ -175,11 +178,12 @@ INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents"
 		"children.parent_id is a generated column and cannot be set")
 }
 
-// A period is a part of the key. Only the children with exactly this period are deleted.
+// A period can be a part of the key. Only the children with exactly this period are
+// deleted.
 func TestPeriodsAsKeys(t *testing.T) {
 	t.Parallel()
 	pgtest.RequireVersion(t, 18)
-	b := composites(t, `
+	b := setupComposite(t, `
 CREATE TABLE parents (a int4range, b daterange, PRIMARY KEY (a, b WITHOUT OVERLAPS));
 CREATE TABLE children (id bigint PRIMARY KEY, a int4range, b daterange);
 CREATE INDEX ON children (a, b);
@@ -188,11 +192,11 @@ INSERT INTO children SELECT 1000 + lower(b) - '2020-01-01'::date, a, b FROM pare
 INSERT INTO children VALUES (1, '[1,1]', '[2021-03-01,2021-04-01)');`,
 		byPair, "parents")
 	b.Exec("DELETE FROM parents WHERE b @> '2021-06-01'::date")
-	b.drained(t)
+	b.runToEnd(t)
 	require.Equal(t, []string{"1", "1000", "1731", "2096"}, b.ids("SELECT id FROM children ORDER BY id"))
 }
 
-func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
+func TestFingerprintChangesWithTableDefinitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
@@ -217,7 +221,8 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 	}
 }
 
-// The run compares the fingerprint, and changes nothing if the tables have changed.
+// If the fingerprint of the tables has changed, the run ends with ErrChanged and changes
+// nothing.
 func TestRunEndsIfTablesHaveChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dbtest.Family(1, dbtest.Children{Each: 1}), deleteChildren, "parents")
@@ -232,7 +237,8 @@ func TestRunEndsIfTablesHaveChanged(t *testing.T) {
 	require.Zero(t, b.count(t, "children"))
 }
 
-// All actions and options of a definition, at both paces, with and without a row limit.
+// A run applies all actions and options of definitions, and counts them in its
+// statistics.
 func TestActions(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
@@ -274,12 +280,12 @@ conditional: [{table: parents, column: parent_id, on_delete: async_delete, condi
 few: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}]
 artifacts: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 2, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
 parted: [{table: parents, column: parent_id, on_delete: async_delete}]
-`, "parents", "deleted").at(pace)
-		b.Exec(innocent)
+`, "parents", "deleted").withPace(pace)
+		b.Exec(forbidAttempts)
 		b.Exec("DELETE FROM parents WHERE id = 1")
-		b.Exec("ALTER TABLE loose_foreign_keys_deleted_records DISABLE TRIGGER innocent; " +
+		b.Exec("ALTER TABLE loose_foreign_keys_deleted_records DISABLE TRIGGER forbidAttempts; " +
 			"UPDATE loose_foreign_keys_deleted_records SET created_at = now() - interval '50 minutes'; " +
-			"ALTER TABLE loose_foreign_keys_deleted_records ENABLE TRIGGER innocent")
+			"ALTER TABLE loose_foreign_keys_deleted_records ENABLE TRIGGER forbidAttempts")
 
 		stats := b.run(t)
 		require.EqualValues(t, 1, stats.Latency["3600"], "%v", stats.Latency)
@@ -306,7 +312,8 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete}]
 			"SELECT id FROM artifacts ORDER BY id":        {"1", "3", "5"},
 			"SELECT DISTINCT parent_id FROM parted":       {"2"},
 			"SELECT max(affected) FROM statements":        {"3"},
-			"SELECT count(*) FROM sexton.events":          {"2"}, // one for each batch of artifacts
+			// Each of the two batches of artifacts writes an event.
+			"SELECT count(*) FROM sexton.events": {"2"},
 			`SELECT kind || ' ' || (payload ->> 'table') || ' ' || (key ->> 'id') || ' ' || (key ->> 'part')
 		 FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key ORDER BY 1`: {
 				"files_orphaned artifacts 2 7", "files_orphaned artifacts 4 7", "files_orphaned artifacts 6 7",

@@ -15,10 +15,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// GitLab's implementation deletes a child that was moved to another parent while its
-// statement waited for it. A child that was changed but not moved has a new row version,
-// which the waiting statement cannot see. It must still be deleted.
-func TestChildMovedWhileWaitedForStays(t *testing.T) {
+// A child that is moved to another parent while a statement waits for it is kept.
+// GitLab's implementation deletes it. A child that is changed but not moved is deleted,
+// although the waiting statement cannot see its new row version.
+func TestMovedChildIsKept(t *testing.T) {
 	t.Parallel()
 	type example struct{ action, change, parent string }
 	pgtest.Each(t, map[string]example{
@@ -32,19 +32,19 @@ func TestChildMovedWhileWaitedForStays(t *testing.T) {
 		ended := b.runWhile(t.Context(), t)
 		b.AwaitLock(t)
 		require.NoError(t, tx.Commit(t.Context()))
-		b.clean(t, ended())
+		b.requireClean(t, ended())
 		require.Equal(t, test.parent, strings.Join(b.ids("SELECT parent_id FROM children WHERE id = 15"), ", "))
 		require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
 	})
 }
 
-// Six clients update the child all the time. It is usually locked and has a new version
-// in each snapshot.
+// A child that six clients update all the time is deleted, although it is usually locked
+// and has a new version in each snapshot.
 func TestBusyChildIsDeleted(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
-		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
-		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+		b := setup(t, parentsAndChildren, deleteChildren, "parents").withPace(pace)
+		b.Exec(forbidAttempts + "DELETE FROM parents WHERE id = 1")
 		const clients = 6
 		busy := make(chan error, clients)
 		for range clients {
@@ -59,20 +59,20 @@ func TestBusyChildIsDeleted(t *testing.T) {
 				}
 			}()
 		}
-		stats := b.drained(t)
-		require.Zero(t, stats.Rescheduled, "the run gets its turn for the lock: %s", stats.Held)
+		stats := b.runToEnd(t)
+		require.Zero(t, stats.Rescheduled, "the run gets the lock: %s", stats.Held)
 		for range clients {
 			require.NoError(t, <-busy, "the updates end when the row is deleted")
 		}
 	})
 }
 
-// The engine waits for a locked row last, in READ COMMITTED, so that it is deleted even
-// if the lock holder has changed it.
-func TestLockedChildIsWaitedForLast(t *testing.T) {
+// The engine waits for a locked row last, in READ COMMITTED, so that the row is deleted
+// even if the lock holder has changed it.
+func TestLockedChildIsDeletedLast(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
-		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
+		b := setup(t, parentsAndChildren, deleteChildren, "parents").withPace(pace)
 		b.Exec("DELETE FROM parents WHERE id = 1")
 		holder := pgtest.Begin(t, b.Pool(), "UPDATE children SET note = 'busy' WHERE id = 15")
 		wait := b.runWhile(t.Context(), t)
@@ -80,11 +80,11 @@ func TestLockedChildIsWaitedForLast(t *testing.T) {
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 			AND query LIKE '%FOR UPDATE%' AND query NOT LIKE '%SKIP LOCKED%')`)
 		require.NoError(t, holder.Commit(t.Context()))
-		b.clean(t, wait())
+		b.requireClean(t, wait())
 	})
 }
 
-// poison makes every deletion of a child with this note fail.
+// poison is a trigger that makes the deletion of a child with the note poison fail.
 var poison = dbtest.OnRow("DELETE", "children", "old.note = 'poison'", "RAISE EXCEPTION 'child % is poisoned', old.id;")
 
 func TestFailingTombstonesAreDeferredLongerEachTime(t *testing.T) {
@@ -109,7 +109,8 @@ func TestFailingTombstonesAreDeferredLongerEachTime(t *testing.T) {
 	}
 }
 
-// If a child table is dropped during a run, its tombstones are kept.
+// If a child table does not exist any more, the tombstones are kept without an attempt,
+// and the other children are deleted.
 func TestDroppedChildTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+others, dbtest.Definitions("async_delete", "others", "children"), "parents")
@@ -117,16 +118,15 @@ func TestDroppedChildTable(t *testing.T) {
 	b.Exec("DROP TABLE others")
 	stats := b.run(t)
 	require.Zero(t, stats.Processed)
-	require.EqualValues(t, 20, stats.DeleteCount, "the other children go all the same")
+	require.EqualValues(t, 20, stats.DeleteCount, "the other children are deleted")
 	require.Equal(t, [][]string{
 		{"1", "0", "t", `others: SQLSTATE 42P01: relation "public.others" does not exist`},
 		{"2", "0", "t", `others: SQLSTATE 42P01: relation "public.others" does not exist`},
-	}, b.tombstones(), "they are postponed, which is no attempt")
+	}, b.tombstones(), "the tombstones are deferred without an attempt")
 }
 
-// Row-level security hides children from a role that does not own the table. Hidden
-// children do not count as deleted.
-func TestHiddenChildrenAreNotGone(t *testing.T) {
+// Children that row-level security hides from the role do not count as deleted.
+func TestHiddenChildrenDoNotCountAsDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+`
 		ALTER TABLE children ENABLE ROW LEVEL SECURITY;
@@ -140,7 +140,7 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 }
 
 // A child's trigger may read a table with policies, as for the application. Policies on
-// another child hold only that child.
+// another child keep only the rows of that child from being deleted.
 func TestATriggerReadsATableWithPolicies(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
@@ -152,7 +152,7 @@ func TestATriggerReadsATableWithPolicies(t *testing.T) {
 			ALTER TABLE others ENABLE ROW LEVEL SECURITY;
 			CREATE POLICY few ON others USING (id > 1000);`+
 			dbtest.OnRow("DELETE", "children", "true", "INSERT INTO seen SELECT old.id, tenant FROM settings;"),
-			dbtest.Definitions("async_delete", "children", "others"), "parents").at(pace)
+			dbtest.Definitions("async_delete", "children", "others"), "parents").withPace(pace)
 		role := b.asRole(t)
 		b.Exec("INSERT INTO settings VALUES ('" + strings.Trim(role, `"`) +
 			"'), ('another'); DELETE FROM parents WHERE id <= 2")
@@ -166,36 +166,36 @@ func TestATriggerReadsATableWithPolicies(t *testing.T) {
 		}
 
 		b.Exec("ALTER ROLE " + role + " BYPASSRLS; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-		require.EqualValues(t, 2, b.drained(t).DeleteCount)
+		require.EqualValues(t, 2, b.runToEnd(t).DeleteCount)
 		require.Zero(t, b.count(t, "others WHERE parent_id <= 2"))
 	})
 }
 
-// A new partition without grants is held alone: the rows of the others go now, and no
-// tombstone goes before its own rows.
-func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
+// If the role lacks privileges on one partition, the rows of the other partitions are
+// deleted. The tombstones are kept until the rows of that partition are deleted too.
+func TestOnlyAPartitionWithoutPrivilegesIsHeld(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		partitions int
-		// bound reports that the lack is known before the run.
-		bound bool
+		// checked reports that the missing privileges are found before the run.
+		checked bool
 	}
 	eachAtPaces(t, map[string]example{
-		"found when bound":         {7, true},
-		"found by a statement":     {7, false},
-		"among many, when bound":   {12, true},
-		"among many, by statement": {12, false},
+		"found before the run":       {7, true},
+		"found by a statement":       {7, false},
+		"among many, before the run": {12, true},
+		"among many, by statement":   {12, false},
 	}, func(t *testing.T, _, pace string, test example) {
 		children := "DROP TABLE children;" + dbtest.Children{
 			Each: 50, Columns: "note text",
 			Partitions: test.partitions,
 		}.SQL()
-		b := setup(t, parentsAndChildren+children, deleteChildren, "parents").at(pace)
+		b := setup(t, parentsAndChildren+children, deleteChildren, "parents").withPace(pace)
 		role := b.asRole(t)
 		b.Exec("REVOKE ALL ON children_0 FROM " + role + "; DELETE FROM parents WHERE id <= 4")
 		held := b.count(t, "children_0 WHERE parent_id <= 4")
 		require.NotZero(t, held)
-		if test.bound {
+		if test.checked {
 			missing := pgtest.Must(loosefk.BreakUnprivileged(t.Context(), b.engine.Session.Conn, "main",
 				b.engine.Parents))(t)
 			require.Len(t, missing, 1)
@@ -207,7 +207,7 @@ func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
 		reason := fmt.Sprintf("the database role lacks DELETE, SELECT, UPDATE on table public.children_0: GRANT DELETE, SELECT, UPDATE ON public.children_0 TO %s", role)
 		require.Len(t, b.tombstones(), 4)
 		for _, tombstone := range b.tombstones() {
-			require.Equal(t, "0", tombstone[1], "that is no attempt")
+			require.Equal(t, "0", tombstone[1], "no attempt is counted")
 			require.Contains(t, tombstone[3], reason)
 		}
 
@@ -216,23 +216,23 @@ func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
 		for _, reference := range loosefk.References(b.engine.Parents) {
 			reference.BrokenLeaves = nil
 		}
-		require.Equal(t, held, b.drained(t).DeleteCount)
+		require.Equal(t, held, b.runToEnd(t).DeleteCount)
 	})
 }
 
-// A child table on which every statement times out is given up for the run, and only for
-// the run.
+// If every statement on a child table times out, the run tries the table only a few
+// times, and cleans up the other tables.
 func TestTimingOutTableIsHeld(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, parentsAndChildren+others+dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep(600);"),
-			dbtest.Definitions("async_delete", "children", "others"), "parents").at(pace)
+			dbtest.Definitions("async_delete", "children", "others"), "parents").withPace(pace)
 		b.engine.Session.Limits.StatementTimeout = 500 * time.Millisecond
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)
 		require.Zero(t, stats.Processed)
 		require.Len(t, stats.Errors, 1)
-		require.LessOrEqual(t, stats.Errors[0].Count, int64(4), "it is held")
+		require.LessOrEqual(t, stats.Errors[0].Count, int64(4), "the run does not try the table again")
 		stats.Errors[0].Count = 0
 		require.Equal(t, batch.FaultCounts{
 			Table: "children", SQLState: "57014",
@@ -246,12 +246,12 @@ func TestTimingOutTableIsHeld(t *testing.T) {
 				attempts++
 			}
 		}
-		require.Equal(t, 3, attempts, "the others wait for the table")
+		require.Equal(t, 3, attempts, "only tombstones that were tried get an attempt")
 	})
 }
 
-// A tombstone from before the parent's key changed its type cannot be worked on and is
-// not dropped either, as one with two keys or none.
+// A tombstone whose key has another type than the parent's key is kept with an attempt,
+// and so is one with two keys or none.
 func TestTombstoneWithAnotherKeyType(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")

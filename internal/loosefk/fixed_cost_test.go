@@ -23,17 +23,17 @@ func TestFixedCostsKeepChunksLarge(t *testing.T) {
 	}
 	const latency = 25 * time.Millisecond
 	trigger := dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep(0.033);")
-	plain := chunksAt(t, keys, 0, "")
-	require.LessOrEqual(t, chunksAt(t, keys, latency, ""), 3*plain, "chunks over a network")
-	require.LessOrEqual(t, chunksAt(t, keys, 0, trigger), 3*plain, "chunks with a statement trigger")
-	require.LessOrEqual(t, chunksAt(t, keys, latency, trigger), 3*plain,
+	plain := countChunks(t, keys, 0, "")
+	require.LessOrEqual(t, countChunks(t, keys, latency, ""), 3*plain, "chunks over a network")
+	require.LessOrEqual(t, countChunks(t, keys, 0, trigger), 3*plain, "chunks with a statement trigger")
+	require.LessOrEqual(t, countChunks(t, keys, latency, trigger), 3*plain,
 		"chunks over a network with a statement trigger")
 }
 
-// chunksAt deletes parents with one child each by two sessions. It returns the number of
-// statements that deleted children.
-func chunksAt(t *testing.T, keys int, latency time.Duration, trigger string) int64 {
-	b := setupAdaptive(t, parentsAndChildren+noted+trigger, deleteChildren, "parents")
+// countChunks deletes parents with one child each over two sessions. It returns the
+// number of statements that deleted children.
+func countChunks(t *testing.T, keys int, latency time.Duration, trigger string) int64 {
+	b := setupAdaptive(t, parentsAndChildren+recordStatements+trigger, deleteChildren, "parents")
 	b.Exec(fmt.Sprintf(`INSERT INTO parents SELECT generate_series(11, %[1]d);
 		INSERT INTO children SELECT 1000 + n, n FROM generate_series(11, %[1]d) AS n; ANALYZE parents, children`, keys))
 	settings, network := b.Pool().Config().ConnConfig, &pgtest.Network{}
@@ -43,7 +43,7 @@ func chunksAt(t *testing.T, keys int, latency time.Duration, trigger string) int
 	b.engine.Session.Conn, b.others = pgtest.ConnectAs(t, settings), []*pgx.Conn{pgtest.ConnectAs(t, settings)}
 	b.Exec("DELETE FROM parents")
 	began := time.Now()
-	require.EqualValues(t, keys, b.drained(t).Processed)
+	require.EqualValues(t, keys, b.runToEnd(t).Processed)
 	chunks := b.count(t, "statements")
 	t.Logf("%d keys, latency %s, trigger %t: %d chunks in %s", keys, latency, trigger != "", chunks, time.Since(began))
 	return chunks

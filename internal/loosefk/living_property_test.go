@@ -18,10 +18,10 @@ import (
 )
 
 // Writers delete parents and insert them again, each time with a new child, and claim the
-// remaining old children, while the engine works. At the end, the children that an
+// remaining old children, while the engine is running. At the end, the children that an
 // existing parent has claimed since its last insertion must exist, and no children of
 // other parents. Each transaction also records its claims in a table.
-func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
+func TestClaimedChildrenOfExistingParentsAreKept(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		pace        string
@@ -36,7 +36,7 @@ func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 		"remote, adaptive": {pace: "adaptive", remote: true},
 	}, "normal", "four connections", "remote, adaptive"), func(t *testing.T, _ string, test example) {
 		b, ci := twoDatabases(t)
-		b.at(test.pace).engine.Limits = loosefk.Limits{Runtime: b.engine.Limits.Runtime}
+		b.withPace(test.pace).engine.Limits = loosefk.Limits{Runtime: b.engine.Limits.Runtime}
 		if test.connections > 0 {
 			b.connections(t, test.connections)
 		}
@@ -72,9 +72,9 @@ func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 		require.Empty(t, w.children.Rows(`
 			SELECT claims.child, claims.parent FROM claims
 			WHERE claims.parent::text = ANY ($1) AND NOT EXISTS (SELECT FROM `+w.table+` AS child WHERE child.id = claims.child AND child.parent_id = claims.parent)`,
-			living), "claimed and lost")
+			living), "claimed children that were deleted")
 		require.Empty(t, w.children.Rows("SELECT id, parent_id FROM "+w.table+" WHERE parent_id::text <> ALL ($1)",
-			living), "left behind")
+			living), "children without a parent")
 	})
 }
 
@@ -85,7 +85,7 @@ type writers struct {
 	table    string
 }
 
-// write runs a number of transactions. They end with COMMIT, in two phases, or with a
+// write runs 40 transactions. They end with COMMIT, ROLLBACK, a two-phase commit, or a
 // conflict.
 func (w writers) write(t *testing.T, number int, seed uint64) {
 	t.Helper()
@@ -111,7 +111,8 @@ func (w writers) write(t *testing.T, number int, seed uint64) {
 		// an order.
 		err := execute(t.Context(), parents.Conn(), fmt.Sprintf("SELECT pg_advisory_lock(%d)", parent))
 		if err == nil {
-			name := fmt.Sprintf("%s %d %d", w.children.Name, number, n) // of the whole server
+			// The names of prepared transactions are unique on the whole server.
+			name := fmt.Sprintf("%s %d %d", w.children.Name, number, n)
 			if random.IntN(3) == 0 {
 				err = w.remove(t.Context(), parents.Conn(), children.Conn(), parent, begin, end, name)
 			} else {
@@ -127,8 +128,8 @@ func (w writers) write(t *testing.T, number int, seed uint64) {
 	}
 }
 
-// remove deletes a parent. With two databases it deletes the claims first: the engine may
-// then delete their children.
+// remove deletes a parent. With two databases it deletes the claims first, because the
+// engine may delete their children from then on.
 func (w writers) remove(ctx context.Context, parents, children *pgx.Conn, parent int, begin, end, name string) error {
 	claims, row := fmt.Sprintf("DELETE FROM claims WHERE parent = %d", parent),
 		fmt.Sprintf("DELETE FROM parents WHERE id = %d", parent)

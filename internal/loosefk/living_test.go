@@ -16,27 +16,28 @@ import (
 
 var family = dbtest.Family(2, dbtest.Children{Each: 10})
 
-// At the end parent 1 exists, whatever was deleted before, and parent 2 does not.
-func TestChildrenOfAParentThatLivesStay(t *testing.T) {
+// The children of parent 1, which exists when the run begins, are kept. The children of
+// parent 2 are deleted.
+func TestChildrenOfARevivedParentAreKept(t *testing.T) {
 	t.Parallel()
 	type example struct{ given, when string }
 	eachAtPaces(t, map[string]example{
-		"the table was swapped after the deletion": {family, `
+		"the table was replaced after the deletion": {family, `
 			CREATE TABLE parents_new (LIKE parents INCLUDING ALL);
 			INSERT INTO parents_new VALUES (1);
 			DELETE FROM parents;
 			ALTER TABLE parents RENAME TO parents_old;
 			ALTER TABLE parents_new RENAME TO parents`},
-		"a table that inherits had the same key": {family, `
+		"an inheriting table had the same key": {family, `
 			CREATE TABLE parents_kid () INHERITS (parents);
 			INSERT INTO parents_kid VALUES (1);
 			DELETE FROM parents WHERE tableoid = 'parents_kid'::regclass;
 			DELETE FROM parents WHERE id = 2`},
-		"the row lives in a table that inherits": {family, `
+		"the row is in an inheriting table": {family, `
 			CREATE TABLE parents_kid () INHERITS (parents);
 			INSERT INTO parents_kid VALUES (1);
 			DELETE FROM ONLY parents`},
-		"the row lives in a partition": {`
+		"the row is in a partition": {`
 			CREATE TABLE parents (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
 			CREATE TABLE parents_1 PARTITION OF parents FOR VALUES FROM (0) TO (2);
 			CREATE TABLE parents_2 PARTITION OF parents FOR VALUES FROM (2) TO (9);
@@ -50,26 +51,27 @@ func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 			INSERT INTO parents VALUES (1, 'new');
 			DELETE FROM parents WHERE note IS NULL;
 			COMMIT`},
-		"parents were loaded anew": {family, `
+		"parents were reloaded": {family, `
 			SET session_replication_role = replica;
 			DELETE FROM parents;
 			INSERT INTO parents VALUES (1);
 			RESET session_replication_role`},
 	}, func(t *testing.T, _, pace string, test example) {
-		b := setup(t, test.given, deleteChildren, "parents").at(pace)
+		b := setup(t, test.given, deleteChildren, "parents").withPace(pace)
 		b.Exec(test.when)
-		stats := b.runSound(t)
+		stats := b.runWithoutErrors(t)
 		require.Equal(t, []string{"10", "1"}, b.Rows("SELECT count(*), max(parent_id) FROM children")[0])
 		require.EqualValues(t, 1, stats.Processed)
 		require.EqualValues(t, 1, stats.Revived)
 		require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records"))
 		again := b.run(t)
 		require.Zero(t, again.Revived+again.Processed+again.DeleteCount, "a second run changes nothing")
-	}, "parents were loaded anew") // Both paces look at the parent alike.
+	}, "parents were reloaded") // Both paces check the parent with the same statements.
 }
 
-// Children are changed in many ways. Each statement must check the parent.
-func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
+// Every statement that changes children checks the parent, so the children of revived
+// parents are kept.
+func TestChildrenOfARevivedParentAreKeptByAllStatements(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, action string }
 	eachAtPaces(t, map[string]example{
@@ -79,18 +81,18 @@ func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 			"ALTER TABLE children ADD state int;",
 			"update_column_to, target_column: state, target_value: 4",
 		},
-		"in pieces": {heavy(12_000) + overload, "async_delete"},
-		"limited":   {heavy(300), "async_delete, delete_limit: 7"},
+		"in pieces": {addChildren(12_000) + limitChildren, "async_delete"},
+		"limited":   {addChildren(300), "async_delete, delete_limit: 7"},
 		"partitioned": {
 			"DROP TABLE children;" + dbtest.Children{Each: 10, Partitions: 2, Bare: true}.SQL(),
 			"async_delete",
 		},
 	}, func(t *testing.T, name, pace string, test example) {
-		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").at(pace)
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").withPace(pace)
 		const living = "SELECT count(*), sum(id) FROM children WHERE parent_id > 3"
 		before := b.Rows(living)
 		b.Exec("DELETE FROM parents; INSERT INTO parents SELECT generate_series(4, 10)")
-		stats := b.runSound(t)
+		stats := b.runWithoutErrors(t)
 		require.EqualValues(t, 3, stats.Processed)
 		require.EqualValues(t, 7, stats.Revived)
 		require.Equal(t, before, b.Rows(living))
@@ -103,38 +105,38 @@ func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 	}, "deleted")
 }
 
-// While the statement waits for a child, another transaction inserts the parent and
-// changes the child. Postgres then rechecks the child, whose key is the same, but not the
-// parent.
+// Children are kept if their parent is inserted, and they are changed, while a statement
+// waits for one of them. Postgres then rechecks the child, whose key is the same, but not
+// the parent.
 func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, action string }
 	eachAtPaces(t, map[string]example{
 		"delete":    {"", "async_delete"},
 		"nullify":   {"", "async_nullify"},
-		"in pieces": {heavy(12_000) + overload, "async_delete"},
+		"in pieces": {addChildren(12_000) + limitChildren, "async_delete"},
 	}, func(t *testing.T, _, pace string, test example) {
-		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").at(pace)
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Definitions(test.action, "children"), "parents").withPace(pace)
 		b.Exec("DELETE FROM parents WHERE id <= 2")
-		writer := b.begun(t)
+		writer := b.beginSession(t)
 		writer.exec("INSERT INTO parents VALUES (1); UPDATE children SET note = 'claimed' WHERE parent_id = 1 AND id < 20")
 		wait := b.runWhile(t.Context(), t)
 		b.AwaitLock(t)
 		writer.exec("COMMIT")
-		b.clean(t, wait())
+		b.requireClean(t, wait())
 		require.Equal(t, [][]string{{"10", "1"}},
 			b.Rows("SELECT count(*), max(parent_id) FROM children WHERE note = 'claimed'"))
 		require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 2"))
 	}, "delete")
 }
 
-func TestRemoteChildrenOfAParentThatLivesStay(t *testing.T) {
+func TestRemoteChildrenOfARevivedParentAreKept(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b, ci := twoDatabases(t)
 		ci.Exec("INSERT INTO builds SELECT 1000 + n, 4 FROM generate_series(1, 2000) AS n")
-		b.at(pace).Exec("DELETE FROM parents WHERE id <= 4; INSERT INTO parents VALUES (3), (4)")
-		stats := b.runSound(t)
+		b.withPace(pace).Exec("DELETE FROM parents WHERE id <= 4; INSERT INTO parents VALUES (3), (4)")
+		stats := b.runWithoutErrors(t)
 		require.EqualValues(t, 2, stats.Processed)
 		require.EqualValues(t, 2, stats.Revived)
 		require.Equal(t, [][]string{{"2080", "3"}}, ci.Rows("SELECT count(*), min(parent_id) FROM builds"))
@@ -142,8 +144,9 @@ func TestRemoteChildrenOfAParentThatLivesStay(t *testing.T) {
 	})
 }
 
-// The keys without a parent are returned in the form in which they were passed: some
-// types have no text form in the protocol.
+// Children in another database are kept or deleted correctly for keys of any type. The
+// keys without a parent are returned in the form in which they were passed: some types
+// have no text form in the protocol.
 func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -162,10 +165,10 @@ func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
 		fmt.Fprintf(&lost, "DELETE FROM of_%s;", kind)
 		fmt.Fprintf(&back, "INSERT INTO of_%s VALUES ('%s');", kind, values[1])
 	}
-	bindTwoTo(t, b, ci, yaml.String())
+	bindBoth(t, b, ci, yaml.String())
 	b.Exec(lost.String())
 	b.Exec(back.String())
-	stats := b.runSound(t)
+	stats := b.runWithoutErrors(t)
 	require.EqualValues(t, len(kinds), stats.Processed)
 	require.EqualValues(t, len(kinds), stats.Revived)
 	for kind := range kinds {
@@ -173,8 +176,8 @@ func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
 	}
 }
 
-// After the engine has found that the key has no parent, and before it locks the row, the
-// parent is inserted again and a child in the other database refers to it.
+// A child in another database is kept if its parent is inserted again after the engine
+// has found that the key has no parent, and before it locks the child.
 func TestARemoteChildThatIsClaimedWhileAStatementWaits(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -188,7 +191,8 @@ func TestARemoteChildThatIsClaimedWhileAStatementWaits(t *testing.T) {
 	require.Equal(t, [][]string{{"5010"}}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1"))
 }
 
-// A role without SELECT on the parent cannot find out whether it was deleted.
+// If the role cannot read the parent's key, the tombstones are deferred without an
+// attempt, and their error has the SQL that grants the privilege.
 func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 	t.Parallel()
 	type example struct{ given, fix string }
@@ -203,7 +207,7 @@ func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 			"GRANT SELECT (id) ON public.parents TO %s",
 		},
 	}, func(t *testing.T, _, pace string, test example) {
-		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
+		b := setup(t, parentsAndChildren, deleteChildren, "parents").withPace(pace)
 		role := b.asRole(t)
 		b.Exec("GRANT pg_read_all_stats TO " + role + "; REVOKE ALL ON parents FROM " + role)
 		b.Exec(fmt.Sprintf(test.given, role))
@@ -212,7 +216,7 @@ func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 		require.EqualValues(t, 100, b.count(t, "children"))
 		held := b.tombstones()
 		require.Len(t, held, 1)
-		require.Equal(t, []string{"1", "0", "t"}, held[0][:3], "that is no attempt")
+		require.Equal(t, []string{"1", "0", "t"}, held[0][:3], "no attempt is counted")
 		require.Contains(t, held[0][3], fmt.Sprintf(test.fix, role))
 		b.Exec("ALTER ROLE " + role + " BYPASSRLS; GRANT SELECT (id) ON parents TO " + role +
 			"; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
@@ -220,12 +224,11 @@ func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 	})
 }
 
-// If the role may not delete tombstones, they have no attempt.
+// If the role may not delete tombstones, they are deferred without an attempt.
 func TestALostGrantOnTombstonesIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
-		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
-		b.run(t) // It removes old ones.
+		b := setup(t, parentsAndChildren, deleteChildren, "parents").withPace(pace)
 		role := b.asRole(t)
 		b.Exec("GRANT pg_read_all_stats TO " + role + "; REVOKE DELETE ON loose_foreign_keys_deleted_records FROM " +
 			role + "; DELETE FROM parents WHERE id <= 2")

@@ -15,15 +15,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// rule is a definition on a child table, with the statement of an equivalent native key.
+// rule is a definition on a child table, with the statement that a native key would run.
 type rule struct{ column, yaml, change, where string }
 
-// entry returns the rule as an entry of the file.
+// entry returns the rule as an entry of a definitions file.
 func (r rule) entry() string {
 	return fmt.Sprintf("{table: parents, column: %s, %s}", r.column, r.yaml)
 }
 
-// native returns the statement for the deletion of one parent.
+// native returns the statement that a native key runs when one parent is deleted.
 func (r rule) native(table string, parent int) string {
 	return fmt.Sprintf(r.change, table) + fmt.Sprintf(" WHERE %s = %d%s;\n", r.column, parent, r.where)
 }
@@ -68,7 +68,8 @@ func pairs(t *testing.T, random *rand.Rand) (refused, others [][2]rule) {
 	}
 	for len(others) < 120 {
 		one, two := all[random.IntN(len(all))], all[random.IntN(len(all))]
-		if one.column != two.column || one.where != two.where { // Equal ones are refused as repeated.
+		// Rules with the same column and condition are refused as duplicates.
+		if one.column != two.column || one.where != two.where {
 			others = append(others, [2]rule{one, two})
 		}
 	}
@@ -77,7 +78,7 @@ func pairs(t *testing.T, random *rand.Rand) (refused, others [][2]rule) {
 
 // Two definitions on one child are refused, or have the same result as native keys that
 // fire in the order of the definitions. Each pair has its own child table.
-func TestTwoDefinitionsOnOneChildLeaveWhatNativeOrderLeaves(t *testing.T) {
+func TestTwoDefinitionsOnOneChildMatchNativeKeys(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		seed := rand.Uint64()
@@ -121,7 +122,7 @@ func TestTwoDefinitionsOnOneChildLeaveWhatNativeOrderLeaves(t *testing.T) {
 		}
 		require.Greater(t, len(natively), 20)
 
-		b := bound(t, db, accepted).at(pace)
+		b := newBundle(t, db, accepted).withPace(pace)
 		if pace == "adaptive" {
 			b.connections(t, 4)
 		}
@@ -134,7 +135,7 @@ func TestTwoDefinitionsOnOneChildLeaveWhatNativeOrderLeaves(t *testing.T) {
 				}
 			}
 			db.Exec(changes)
-			b.drained(t)
+			b.runToEnd(t)
 		}
 		for number, pair := range natively {
 			require.Empty(t, db.Rows(fmt.Sprintf(`(TABLE child_%[1]s EXCEPT TABLE native_%[1]s)

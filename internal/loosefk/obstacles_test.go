@@ -15,10 +15,11 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// everyObstacle gives 200 parents one child each in tables that are slow or locked in
-// different ways. A trigger slows down children. bare has no index. above has no index
-// for a native key from below. Rows of the first two parents in stuck time out.
-var everyObstacle = slowChildren +
+// obstacleTables gives each of 200 parents one child in tables that are slow or locked in
+// different ways. A trigger slows down the table children. The table bare has no index.
+// The table above is referenced by below, by a native key without an index. Deleting the
+// two rows of stuck times out.
+var obstacleTables = countTries +
 	"INSERT INTO parents SELECT generate_series(11, 200); DELETE FROM children; INSERT INTO children SELECT id, id FROM parents;" +
 	dbtest.Children{Table: "bare", Each: 1, Columns: "filler text DEFAULT repeat('x', 500)", Bare: true}.SQL() +
 	dbtest.Children{Table: "above", Each: 1}.SQL() + dbtest.Children{Table: "claimed", Each: 1}.SQL() +
@@ -28,30 +29,31 @@ INSERT INTO stuck SELECT id, id FROM parents WHERE id <= 2;
 CREATE TABLE below (id bigint PRIMARY KEY, above_id bigint REFERENCES above ON DELETE CASCADE);
 INSERT INTO below SELECT n, CASE WHEN n <= 200 THEN n END FROM generate_series(1, 10000) AS n;
 ALTER SEQUENCE tries RESTART;` +
-	// On a busy machine such a short timeout would also end statements on other tables.
+	// The trigger raises the error of a timeout. A statement timeout that short would
+	// also end statements on other tables on a busy machine.
 	dbtest.OnRow("DELETE", "stuck", "old.parent_id <= 2", timedOut) + dbtest.OnRow("DELETE", "children", "true",
 	"PERFORM pg_sleep(0.005);")
 
-// timedOut is plpgsql that fails after a while like a statement timeout.
+// timedOut is plpgsql that fails after 0.1 s with the error of a statement timeout.
 const timedOut = "PERFORM pg_sleep(0.1); RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';"
 
 // While another parent has all obstacles, the children of a healthy parent are deleted
-// within a limited number of its statements. All other rows are deleted too, or have a
-// reason.
+// after a limited number of statements of the other one. All other rows are deleted too,
+// or their tombstone has an error.
 func TestAllObstaclesTogether(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+everyObstacle,
-		withNeighbours+dbtest.Definitions("async_delete", "bare", "above", "claimed", "locked", "stuck"),
-		"parents", "neighbours")
+	b := setupAdaptive(t, parentsAndChildren+obstacleTables,
+		withNeighbors+dbtest.Definitions("async_delete", "bare", "above", "claimed", "locked", "stuck"),
+		"parents", "neighbors")
 	b.engine.Adaptive.Target = 5 * time.Millisecond
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
-	b.namesBlockers()
+	b.reportBlockers()
 	b.Exec("DELETE FROM parents")
 	rows := b.Begin(t, "SELECT FROM claimed WHERE parent_id BETWEEN 101 AND 110 FOR UPDATE")
 	table := b.Begin(t, "LOCK TABLE locked")
 
 	var waited atomic.Bool
-	first, late := b.losesNeighbours(t)
+	first, late := b.deleteNeighbors(t)
 	progress := b.engine.Progress
 	b.engine.Progress = func(ctx context.Context, stats *loosefk.Stats) {
 		progress(ctx, stats)
@@ -60,48 +62,49 @@ func TestAllObstaclesTogether(t *testing.T) {
 		}
 	}
 	ended := b.runWhile(t.Context(), t)
-	pgtest.WaitFor(t, "all that is not locked or stuck to go", func(ctx context.Context) (bool, error) {
+	pgtest.WaitFor(t, "all rows that are not locked or stuck to be deleted", func(ctx context.Context) (bool, error) {
 		var left string
 		err := table.QueryRow(ctx, `SELECT concat_ws(' ', (SELECT count(*) FROM children), (SELECT count(*) FROM others), (SELECT count(*) FROM bare),
 			(SELECT count(*) FROM above), (SELECT count(*) FROM claimed))`).Scan(&left)
 		return left == "0 0 0 0 10", err
 	})
-	require.True(t, waited.Load(), "the locked table is the reason")
+	require.True(t, waited.Load(), "the locked table is reported as the reason for waiting")
 	require.NoError(t, table.Rollback(t.Context()))
 	require.NoError(t, rows.Rollback(t.Context()))
 	stats := ended()
 	require.Positive(t, *late)
-	require.LessOrEqual(t, *late-*first, int64(400), "statements on slow children that went before the neighbours'")
+	require.LessOrEqual(t, *late-*first, int64(400), "statements on slow children before the children of neighbors were deleted")
 	require.Equal(t, 210-b.Pending(t), stats.Processed)
 	for _, row := range b.tombstones() {
 		require.Contains(t, row[3], "stuck: ", "the reason of parent %s", row[0])
-		require.Contains(t, []string{"1", "2"}, row[0], "a lock is no failure")
+		require.Contains(t, []string{"1", "2"}, row[0], "a lock causes no attempt")
 	}
 
 	b.Exec("ALTER TABLE stuck DISABLE TRIGGER USER; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-	b.drained(t)
+	b.runToEnd(t)
 	require.Zero(t, b.count(t, "stuck")+b.count(t, "locked")+b.count(t, "claimed"))
 }
 
-// namesBlockers makes the statistics contain the lock holder.
-func (b bundle) namesBlockers() {
+// reportBlockers makes the statistics contain the lock holder.
+func (b bundle) reportBlockers() {
 	b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 		text, _ := b.engine.Session.Blocker(ctx, b.Pool())
 		return text
 	}
 }
 
-// awaitLeft waits until that number of rows is left in children and others, as seen by
+// awaitRows waits until children and others have that number of rows in total, as seen by
 // the lock holder.
-func awaitLeft(t *testing.T, holder pgx.Tx, rows int64) {
+func awaitRows(t *testing.T, holder pgx.Tx, rows int64) {
 	t.Helper()
-	pgtest.Await(t, holder, "all that is not locked to go",
+	pgtest.Await(t, holder, "all rows that are not locked to be deleted",
 		"SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others) = $1", rows)
 }
 
-// Without an index, each statement that skips or waits for a row would read the whole
-// table, and so would the removal of each tombstone. In an earlier version a locked row
-// made them time out, which counted as attempts.
+// A locked row of a table without an index causes no attempt. Without an index, each
+// statement that skips or waits for a row would read the whole table, and so would the
+// removal of each tombstone. In an earlier version these statements timed out, which
+// counted as attempts.
 func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
 	t.Parallel()
 	const parents = 200
@@ -109,21 +112,23 @@ func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
 DROP INDEX children_parent_id_idx;
 INSERT INTO parents SELECT generate_series(11, 200);
 INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM generate_series(1, 100000) AS n;`, deleteChildren, "parents")
-	// The table is read fewer times than there are parents.
+	// The timeout is long enough because the table is read fewer times than there are
+	// parents.
 	b.engine.Session.Limits.StatementTimeout = time.Second
 	held := make(chan struct{})
 	b.onProgress(func(stats *loosefk.Stats) bool { return strings.HasPrefix(stats.WaitingFor, "rows of children: ") },
 		func() { close(held) })
 	tx, _ := b.lockRows(t, "id IN (15, 1500)")
-	b.Exec(innocent + "DELETE FROM parents")
+	b.Exec(forbidAttempts + "DELETE FROM parents")
 	ended := b.runWhile(t.Context(), t)
-	pgtest.Await(t, tx, "all but the locked children to go", "SELECT count(*) = 2 FROM children")
+	pgtest.Await(t, tx, "all children but the locked ones to be deleted", "SELECT count(*) = 2 FROM children")
 	<-held
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.EqualValues(t, parents, b.clean(t, ended()).Processed)
+	require.EqualValues(t, parents, b.requireClean(t, ended()).Processed)
 }
 
-// Tombstones that are locked for long do not fill the memory and do not delay later ones.
+// Tombstones whose children are locked for a long time do not fill the memory, and do not
+// delay later tombstones.
 func TestLockedTombstonesDoNotDelayLaterOnes(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -137,13 +142,13 @@ func TestLockedTombstonesDoNotDelayLaterOnes(t *testing.T) {
 		b := setupAdaptive(t, dbtest.Family(1200, dbtest.Children{Each: 1})+others,
 			dbtest.Definitions("async_delete", "children", "others"), "parents")
 		b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
-		b.Exec(innocent + "DELETE FROM parents")
+		b.Exec(forbidAttempts + "DELETE FROM parents")
 		tx := b.Begin(t, test.lock)
 		ended := b.runWhile(t.Context(), t)
-		awaitLeft(t, tx, test.left)
+		awaitRows(t, tx, test.left)
 		require.NoError(t, tx.Rollback(t.Context()))
 		stats := ended()
 		b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-		require.EqualValues(t, 1200, stats.Processed+b.drained(t).Processed)
+		require.EqualValues(t, 1200, stats.Processed+b.runToEnd(t).Processed)
 	})
 }

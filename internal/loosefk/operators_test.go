@@ -13,8 +13,8 @@ import (
 	"sexton/triggers"
 )
 
-// Children are compared as by a native foreign key, whatever the schema of the operator
-// and the search path.
+// Children are compared with the operators of a native foreign key, whatever the schema
+// of the operator and the search path.
 func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 	t.Parallel()
 	const citext = "CREATE SCHEMA extensions; CREATE EXTENSION citext SCHEMA extensions;"
@@ -23,7 +23,7 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 		before, parent, child string
 		keys, children        string
 		left                  []string
-		// unindexed reports that no index can be used.
+		// unindexed reports that the comparison cannot use any index.
 		unindexed bool
 	}{
 		"citext": {
@@ -62,7 +62,7 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 			left: []string{"2"},
 		},
 		"enum": {
-			before: "CREATE TYPE colour AS ENUM ('red', 'green');", parent: "colour", child: "colour",
+			before: "CREATE TYPE color AS ENUM ('red', 'green');", parent: "color", child: "color",
 			keys: "('red')", children: "(1, 'red'), (2, 'green')", left: []string{"2"},
 		},
 		"loose collation": {
@@ -104,9 +104,9 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 				require.Equal(t, test.unindexed, len(problems) > 0 &&
 					strings.HasPrefix(problems[0].Message, "no index on children.parent can be used"), "%v", problems)
 				if access := planOn(t, db, yaml, planLimits()).Definitions[0].Access; !test.unindexed {
-					require.True(t, access.UsesIndex, "Postgres itself goes by the index: %+v", access)
+					require.True(t, access.UsesIndex, "Postgres uses the index: %+v", access)
 				}
-				b := onto(t, db, yaml)
+				b := setupOn(t, db, yaml)
 				db.Exec("INSERT INTO parents (key) VALUES " + test.keys)
 				db.Exec("INSERT INTO children (id, parent) VALUES " + test.children)
 				db.Exec("DELETE FROM parents")
@@ -118,8 +118,8 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 	}
 }
 
-// A row that belongs to another partition can only be written through the partitioned
-// table, which moves it.
+// A change of the partition key moves the row to another partition, since it is written
+// through the partitioned table.
 func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 	t.Parallel()
 	type example struct{ action, key string }
@@ -134,59 +134,58 @@ func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 			CREATE TABLE children_2 PARTITION OF children_low FOR VALUES IN (2);
 			CREATE TABLE children_rest PARTITION OF children_low DEFAULT;
 			CREATE INDEX ON children (parent_id);
-			INSERT INTO children SELECT n, n % 2 + 1 FROM generate_series(0, 19) AS n;`, dbtest.Definitions(test.action, "children"), "parents").at(pace)
+			INSERT INTO children SELECT n, n % 2 + 1 FROM generate_series(0, 19) AS n;`, dbtest.Definitions(test.action, "children"), "parents").withPace(pace)
 		b.Exec("DELETE FROM parents WHERE id = 1")
-		b.drained(t)
+		b.runToEnd(t)
 		require.EqualValues(t, 10, b.count(t, "children_rest"))
 	})
 }
 
 var (
-	toAandB = dbtest.Definitions("async_delete", "a", "b")
-	aAndB   = dbtest.Family(2, dbtest.Children{Table: "a"}, dbtest.Children{Table: "b"}) + `
+	deleteAAndB = dbtest.Definitions("async_delete", "a", "b")
+	tablesAAndB = dbtest.Family(2, dbtest.Children{Table: "a"}, dbtest.Children{Table: "b"}) + `
 INSERT INTO a SELECT n, 1 FROM generate_series(1, 10) AS n;
 INSERT INTO b SELECT n, 1 FROM generate_series(1, 20) AS n;`
 )
 
-// A child that is inserted after the direct statement is not found when the tombstone is
-// removed. Its transaction is older, so the recheck waits for it.
+// A child that an older transaction inserts after the direct statement is not found when
+// the tombstone is removed. The recheck, which waits for that transaction, deletes it.
 func TestChildInsertedAfterAStatementIsLate(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, aAndB, toAandB, "parents")
-	older := b.begun(t)
+	b := setupAdaptive(t, tablesAAndB, deleteAAndB, "parents")
+	older := b.beginSession(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.onProgress(func(s *loosefk.Stats) bool { return len(s.DeleteCountByTable) == 1 }, func() {
 		older.exec("INSERT INTO a VALUES (100, 1); INSERT INTO b VALUES (100, 1)")
 	})
-	stats := b.drained(t)
+	stats := b.runToEnd(t)
 	require.EqualValues(t, 30, stats.DeleteCount)
 	require.EqualValues(t, 1, stats.Processed)
-	require.Len(t, b.unchecked(), 1, "the older transaction is waited for")
+	require.Len(t, b.uncheckedKeys(), 1, "the recheck waits for the older transaction")
 
 	older.exec("COMMIT")
-	stats = b.rechecked(t)
+	stats = b.runRechecks(t)
 	require.EqualValues(t, 2, stats.LateChildren)
 	require.EqualValues(t, 2, stats.DeleteCount)
 	require.Zero(t, b.count(t, "a")+b.count(t, "b"))
 }
 
-// If that transaction commits before the tombstone is removed, the child is deleted in
-// the same run.
+// A child that is inserted and committed after the direct statement, and before the
+// tombstone is removed, is deleted in the same run.
 func TestCommittedChildIsDeletedInTheSameRun(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, aAndB, toAandB, "parents")
+	b := setupAdaptive(t, tablesAAndB, deleteAAndB, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.onProgress(func(s *loosefk.Stats) bool { return len(s.DeleteCountByTable) == 1 }, func() {
 		b.Exec("INSERT INTO a VALUES (100, 1); INSERT INTO b VALUES (100, 1)")
 	})
-	require.EqualValues(t, 32, b.drained(t).DeleteCount)
+	require.EqualValues(t, 32, b.runToEnd(t).DeleteCount)
 	require.Zero(t, b.count(t, "a")+b.count(t, "b"))
-	require.Empty(t, b.unchecked())
+	require.Empty(t, b.uncheckedKeys())
 }
 
-// If the statements may leave rows, these are found before the tombstone is removed, for
-// example a row that was moved to another partition. An older transaction delays rechecks
-// in this test.
+// Rows that are moved to another partition between the statements are deleted before the
+// tombstone is removed. An older transaction delays rechecks in this test.
 func TestRowsMovedDuringTheStatementsAreFound(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, dbtest.Parents("parents", 1)+`
@@ -195,7 +194,7 @@ func TestRowsMovedDuringTheStatementsAreFound(t *testing.T) {
 		CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (50) TO (100);
 		CREATE INDEX ON children (parent_id);
 		INSERT INTO children VALUES (1, 1), (51, 1), (52, 1);`, deleteChildren, "parents")
-	b.begun(t)
+	b.beginSession(t)
 	b.Exec("DELETE FROM parents")
 	b.onProgress(rowsDeleted, func() {
 		b.Exec("UPDATE children SET id = 100 - id WHERE id IN (51, 52); UPDATE children SET id = 99 WHERE id = 1")
@@ -204,5 +203,5 @@ func TestRowsMovedDuringTheStatementsAreFound(t *testing.T) {
 	require.Zero(t, b.count(t, "children"))
 	require.EqualValues(t, 1, stats.Processed)
 	require.Zero(t, stats.LateChildren)
-	require.Len(t, b.unchecked(), 1)
+	require.Len(t, b.uncheckedKeys(), 1)
 }

@@ -26,7 +26,7 @@ func TestPlanFindsUsableIndexes(t *testing.T) {
 		CREATE TABLE codes (id text PRIMARY KEY);`)
 	for name, test := range map[string]struct {
 		index, entry, missing string
-		// why is a part of the reason.
+		// why is a part of the reason in the plan.
 		why string
 	}{
 		"one column":   {"CREATE INDEX x ON children (parent_id)", plain, "", ""},
@@ -35,7 +35,7 @@ func TestPlanFindsUsableIndexes(t *testing.T) {
 			"CREATE INDEX x ON children (parent_id) WHERE parent_id IS NOT NULL", plain, "",
 			"",
 		},
-		"behind its condition": {"CREATE INDEX x ON children (kind, parent_id)", conditional, "", ""},
+		"after its condition": {"CREATE INDEX x ON children (kind, parent_id)", conditional, "", ""},
 		"condition without NULLs": {
 			"CREATE INDEX x ON children (parent_id) WHERE kind IS NOT NULL", conditional, "",
 			"",
@@ -46,19 +46,20 @@ func TestPlanFindsUsableIndexes(t *testing.T) {
 			"no index begins with parent_id, so every statement reads all of children",
 		},
 		"second of two": {"CREATE INDEX x ON children (other, parent_id)", plain, "parent_id", ""},
-		"behind another's condition": {
+		"after another condition": {
 			"CREATE INDEX x ON children (kind, parent_id)", plain, "parent_id", "",
 		},
 		"included":   {"CREATE INDEX x ON children (other) INCLUDE (parent_id)", plain, "parent_id", ""},
 		"expression": {"CREATE INDEX x ON children ((parent_id + 0))", plain, "parent_id", ""},
-		// A hash index finds one value at a time.
+		// A hash index cannot be used for a comparison with a list of values.
 		"hash": {"CREATE INDEX x ON children USING hash (parent_id)", plain, "parent_id", ""},
 		"brin": {"CREATE INDEX x ON children USING brin (parent_id)", plain, "parent_id", ""},
 		"partial": {
 			"CREATE INDEX x ON children (parent_id) WHERE other > 0", plain, "parent_id",
 			"x is partial: its predicate (other > 0) is not known to hold when the statement is planned",
 		},
-		// The engine's statements carry values as parameters.
+		// The engine passes values as parameters, so Postgres cannot tell that the
+		// predicate holds.
 		"partial by the condition": {
 			"CREATE INDEX x ON children (parent_id) WHERE kind = 'A'", conditional, "parent_id",
 			"x is partial: its predicate (kind = 'A'::text)",
@@ -82,13 +83,13 @@ func TestPlanFindsUsableIndexes(t *testing.T) {
 			}
 			parents, problems := resolve(t, db.Pool(), "children: ["+test.entry+"]")
 			require.Equal(t, test.missing != "", len(problems.Only(problem.Warning)) == 1,
-				"as the installation of triggers says: %v", problems)
+				"the warnings of Resolve: %v", problems)
 			site := plan.Site{Name: "main", DB: db.Pool(), Names: dbtest.Names(), Parents: parents}
 			missing := pgtest.Must(plan.MissingIndexes(t.Context(), site, []plan.Site{site},
 				planLimits().StatementTimeout))(t)
-			require.Equal(t, test.missing != "", len(missing) == 1, "as the doctor says")
+			require.Equal(t, test.missing != "", len(missing) == 1, "the result of MissingIndexes")
 			d := planOn(t, db, "children: ["+test.entry+"]", planLimits()).Definitions[0]
-			require.Equal(t, test.missing == "", d.Access.UsesIndex, "what Postgres itself does: %+v", d.Access)
+			require.Equal(t, test.missing == "", d.Access.UsesIndex, "the query plan of Postgres: %+v", d.Access)
 			if test.missing == "" {
 				require.Empty(t, d.MissingIndexes)
 				return
@@ -109,9 +110,9 @@ func TestPlanFindsUsableIndexes(t *testing.T) {
 	}
 }
 
-// run executes lines one by one, as psql does: CREATE INDEX CONCURRENTLY cannot run in a
-// transaction.
-func run(db *dbtest.DB, lines []string) {
+// runLines executes lines one by one, as psql does: CREATE INDEX CONCURRENTLY cannot run
+// in a transaction.
+func runLines(db *dbtest.DB, lines []string) {
 	for _, line := range lines {
 		db.Exec(line)
 	}
@@ -126,7 +127,7 @@ CREATE TABLE parts.children_2 PARTITION OF children FOR VALUES IN (2, 3) PARTITI
 CREATE TABLE parts."Children 2" PARTITION OF parts.children_2 FOR VALUES IN (2);
 CREATE TABLE children_with_a_name_that_is_as_long_as_names_may_be_in_postgre PARTITION OF parts.children_2 FOR VALUES IN (3);`
 
-// After the lines have been run, no index is missing.
+// After the printed statements have been run, no index is missing.
 func TestPlanPrintsIndexStatements(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -166,10 +167,10 @@ func TestPlanPrintsIndexStatements(t *testing.T) {
 			`CREATE INDEX ON "public"."children" ("parent_id");`,
 		}},
 	}, func(t *testing.T, name string, test example) {
-		db := with(t, test.tables)
+		db := newDB(t, test.tables)
 		planned := planOn(t, db, test.definitions, planLimits())
 		require.Equal(t, test.lines, creates(planned))
-		run(db, test.lines)
+		runLines(db, test.lines)
 		after := planOn(t, db, test.definitions, planLimits())
 		require.Empty(t, creates(after))
 		switch name {
@@ -186,7 +187,8 @@ func TestPlanPrintsIndexStatements(t *testing.T) {
 	})
 }
 
-// A CREATE INDEX CONCURRENTLY that fails leaves an invalid index, which is rebuilt.
+// If CREATE INDEX CONCURRENTLY fails, the plan prints a statement that rebuilds the
+// invalid index.
 func TestPlanRepairsAnIndexWhoseCreationFailed(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -207,7 +209,7 @@ func TestPlanRepairsAnIndexWhoseCreationFailed(t *testing.T) {
 			},
 		},
 	}, func(t *testing.T, _ string, test example) {
-		db := with(t, test.tables)
+		db := newDB(t, test.tables)
 		lines := creates(planOn(t, db, deleteChildren, planLimits()))
 		conn := pgtest.Connect(t, db.URL)
 		pgtest.Exec(t, conn, "SET lock_timeout = '1ms'")
@@ -221,25 +223,26 @@ func TestPlanRepairsAnIndexWhoseCreationFailed(t *testing.T) {
 		require.NoError(t, held.Rollback(t.Context()))
 		repair := creates(planOn(t, db, deleteChildren, planLimits()))
 		require.Equal(t, test.repair, repair)
-		run(db, repair)
+		runLines(db, repair)
 		require.Empty(t, creates(planOn(t, db, deleteChildren, planLimits())))
 		require.Empty(t, db.Rows("SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"))
 	})
 }
 
-// needed lists table, columns and path of the missing indexes of the first definition.
-func needed(run *plan.Result) [][]any {
+// missingIndexes returns table, columns and path of the missing indexes of the first
+// definition.
+func missingIndexes(run *plan.Result) [][]any {
 	var all [][]any
 	for _, missing := range run.Definitions[0].MissingIndexes {
-		way, _, _ := strings.Cut(missing.Why, ": no index begins with ")
-		all = append(all, []any{missing.Table, missing.Columns, way})
+		path, _, _ := strings.Cut(missing.Why, ": no index begins with ")
+		all = append(all, []any{missing.Table, missing.Columns, path})
 	}
 	return all
 }
 
-func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
+func TestPlanFollowsForeignKeys(t *testing.T) {
 	t.Parallel()
-	db := with(t, `
+	db := newDB(t, `
 		CREATE SCHEMA app;
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (
@@ -258,7 +261,7 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 		CREATE TABLE single (t bigint, i bigint UNIQUE, FOREIGN KEY (t, i) REFERENCES children (tenant, iid));
 		CREATE TABLE strict (id bigint PRIMARY KEY, indexed_id bigint REFERENCES indexed ON DELETE RESTRICT, again bigint REFERENCES indexed);
 		CREATE TABLE elsewhere (id bigint PRIMARY KEY, parent_id bigint REFERENCES parents ON DELETE CASCADE);
-		-- A cycle of two.
+		-- app.notes and indexed form a cycle.
 		ALTER TABLE app.notes ADD COLUMN indexed_id bigint REFERENCES indexed ON DELETE CASCADE;
 		CREATE INDEX ON app.notes (indexed_id) WHERE indexed_id IS NOT NULL;`)
 	planned := planOn(t, db, deleteChildren, planLimits())
@@ -281,28 +284,28 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 			[]string{"again"},
 			"children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (again) ON DELETE NO ACTION",
 		},
-	}, needed(planned))
+	}, missingIndexes(planned))
 	require.Equal(t, "children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL: "+
 		"no index begins with note_id, so every deleted row of app.notes reads all of awards",
 		planned.Definitions[0].MissingIndexes[3].Why)
 	lines := creates(planned)
 	require.Contains(t, lines, `CREATE INDEX CONCURRENTLY ON "public"."pairs" ("t", "i");`)
-	run(db, lines)
+	runLines(db, lines)
 	require.Empty(t, creates(planOn(t, db, deleteChildren, planLimits())))
 }
 
-func TestPlanOfChangesFollowsNoKeys(t *testing.T) {
+func TestPlanOfUpdatesFollowsNoForeignKeys(t *testing.T) {
 	t.Parallel()
-	db := with(t, parentsAndChildren)
+	db := newDB(t, parentsAndChildren)
 	db.Exec("CREATE TABLE notes (child_id bigint REFERENCES children ON DELETE CASCADE)")
 	require.Empty(t, creates(planOn(t, db, dbtest.Definitions("async_nullify", "children"), planLimits())),
-		"rows that stay take nothing with them")
+		"rows that are not deleted delete no other rows")
 	require.Len(t, creates(planOn(t, db, deleteChildren, planLimits())), 1)
 }
 
-func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
+func TestPlanFollowsForeignKeysOfPartitions(t *testing.T) {
 	t.Parallel()
-	db := with(t, `
+	db := newDB(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint, part int, parent_id bigint, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
 		CREATE INDEX ON children (parent_id);
@@ -312,7 +315,7 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 		CREATE TABLE notes_1 PARTITION OF notes FOR VALUES IN (1);
 		CREATE TABLE notes_2 PARTITION OF notes FOR VALUES IN (2);
 		CREATE INDEX ON notes_2 (part, child_id);
-		-- Keys of one partition alone.
+		-- tags refers to one partition.
 		CREATE TABLE tags (child_id bigint, part int, FOREIGN KEY (child_id, part) REFERENCES children_2 ON DELETE CASCADE);`)
 	wanted := []string{
 		`CREATE INDEX CONCURRENTLY ON "public"."notes_1" ("child_id", "part");`,
@@ -320,15 +323,15 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 	}
 	require.ElementsMatch(t, wanted, creates(planOn(t, db, deleteChildren, planLimits())))
 	require.ElementsMatch(t, wanted, creates(planOn(t, db, dbtest.Definitions("async_delete", "children_2"), planLimits())),
-		"what refers to the whole refers to the partition")
+		"a key to the partitioned table also refers to the partition")
 	require.Equal(t, wanted[:1], creates(planOn(t, db, dbtest.Definitions("async_delete", "children_1"), planLimits())))
 }
 
-// twoSites has builds of parents in ci, traces of builds in main, and steps of builds in
-// ci with a native foreign key.
-func twoSites(t *testing.T, definitions string) (main, ci *dbtest.DB, planned []plan.Site) {
-	main = with(t, parentsAndChildren+dbtest.Children{Table: "traces", Of: "builds"}.SQL())
-	ci = with(t, dbtest.Family(10, dbtest.Children{Table: "builds", Each: 10, Bare: true})+
+// setupTwoSites returns the databases main and ci. ci has builds of parents and, by a
+// native foreign key, steps of builds. main has parents and traces of builds.
+func setupTwoSites(t *testing.T, definitions string) (main, ci *dbtest.DB, planned []plan.Site) {
+	main = newDB(t, parentsAndChildren+dbtest.Children{Table: "traces", Of: "builds"}.SQL())
+	ci = newDB(t, dbtest.Family(10, dbtest.Children{Table: "builds", Each: 10, Bare: true})+
 		"CREATE TABLE steps (id bigint PRIMARY KEY, build_id bigint REFERENCES builds ON DELETE CASCADE); DROP TABLE parents; CREATE TABLE logs (step_id bigint)")
 	main.Track(t, "parents")
 	ci.Track(t, "builds")
@@ -347,7 +350,7 @@ traces: [{table: builds, column: build_id, on_delete: async_nullify}]
 
 func TestPlanReadsTheChildrensDatabase(t *testing.T) {
 	t.Parallel()
-	main, ci, sites := twoSites(t, deleteChildren+builds)
+	main, ci, sites := setupTwoSites(t, deleteChildren+builds)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	ci.Exec("DELETE FROM builds WHERE id = 10")
 	runs := pgtest.Must(plan.Plan(t.Context(), sites, planLimits()))(t)
@@ -388,24 +391,24 @@ func TestPlanReadsTheChildrensDatabase(t *testing.T) {
 	require.Equal(t, "traces_build_id_idx", traces[0].Access.Index)
 }
 
-// Definitions that follow from rows in another database are listed with the databases as
-// seen from the parent's.
-func TestPlanFollowsOnAcrossDatabases(t *testing.T) {
+// The definitions that follow from rows in another database are listed, each with the
+// database of its children if it is not the parent's.
+func TestPlanListsFollowingDefinitionsInOtherDatabases(t *testing.T) {
 	t.Parallel()
-	_, _, sites := twoSites(t, dbtest.Definitions("async_delete", "builds")+
+	_, _, sites := setupTwoSites(t, dbtest.Definitions("async_delete", "builds")+
 		"logs: [{table: steps, column: step_id, on_delete: async_delete}]")
 	runs := pgtest.Must(plan.Plan(t.Context(), sites, planLimits()))(t)
 	require.Equal(t, []plan.Named{{
 		Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps",
 		Action: definitions.Delete,
 	}},
-		runs["main"].Definitions[0].Then, "steps go by cascade")
+		runs["main"].Definitions[0].Then, "steps are deleted by a native cascade")
 	require.Empty(t, runs["ci"].Definitions[0].Then)
 }
 
 func TestPlanContinuesWithoutADatabase(t *testing.T) {
 	t.Parallel()
-	main, _, sites := twoSites(t, deleteChildren+builds)
+	main, _, sites := setupTwoSites(t, deleteChildren+builds)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	type example struct {
 		change func(reference *loosefk.Reference, site *plan.Site)
@@ -422,7 +425,7 @@ func TestPlanContinuesWithoutADatabase(t *testing.T) {
 		},
 		"lost": {func(_ *loosefk.Reference, s *plan.Site) {
 			s.DB = &remoteDB{Beginner: s.DB, before: func(n int) error {
-				if n > 1 { // the catalog has been read
+				if n > 1 { // The first transaction reads the catalog.
 					return errors.New("connection refused")
 				}
 				return nil

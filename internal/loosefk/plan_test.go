@@ -22,7 +22,7 @@ func planLimits() plan.Limits {
 	return plan.Limits{Tombstones: 100, Rows: 100, StatementTimeout: 20 * time.Second}
 }
 
-// planMain plans for one database.
+// planMain returns the plan of one database, called main.
 func planMain(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent,
 	limits plan.Limits,
 ) (*plan.Result, error) {
@@ -30,13 +30,13 @@ func planMain(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Par
 	return runs["main"], err
 }
 
-// planOn binds the definitions and plans for them.
+// planOn binds the definitions and returns their plan.
 func planOn(t *testing.T, db *dbtest.DB, yaml string, limits plan.Limits) *plan.Result {
 	parents := parentsOf(t, db.Pool(), yaml)
 	return pgtest.Must(planMain(t.Context(), db.Pool(), parents, limits))(t)
 }
 
-// creates lists the statements for missing indexes, in the order of the definitions.
+// creates returns the statements for missing indexes, in the order of the definitions.
 func creates(run *plan.Result) []string {
 	lines := []string{}
 	for _, d := range run.Definitions {
@@ -49,7 +49,7 @@ func creates(run *plan.Result) []string {
 
 func TestPlanCountsRows(t *testing.T) {
 	t.Parallel()
-	db := with(t, parentsAndChildren)
+	db := newDB(t, parentsAndChildren)
 	db.Exec(`
 		CREATE TABLE nullified (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE TABLE updated (id bigint PRIMARY KEY, parent_id bigint, state text, kind text);
@@ -59,7 +59,8 @@ func TestPlanCountsRows(t *testing.T) {
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id <= 3")
 	db.Exec("INSERT INTO parents VALUES (1)")
-	db.Exec("DELETE FROM parents WHERE id = 1") // again: its children count once
+	// Parent 1 has two tombstones, but its children count once.
+	db.Exec("DELETE FROM parents WHERE id = 1")
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value = 2")
 
 	run := planOn(t, db, `
@@ -90,7 +91,7 @@ updated: [{table: parents, column: parent_id, on_delete: update_column_to, targe
 	}, run)
 }
 
-func TestPlanCountsWhatAPassThenDoes(t *testing.T) {
+func TestPlanCountsMatchTheNextRun(t *testing.T) {
 	t.Parallel()
 	const yaml = `
 "Kids": [{table: parents, column: "Parent Id", on_delete: async_delete}]
@@ -110,7 +111,7 @@ leaves: [{table: codes, column: code, on_delete: async_nullify}]
 	b.Exec("DELETE FROM parents WHERE id <= 2500; DELETE FROM codes WHERE id > '80000000-0000-0000-0000-000000000000'")
 	limits := plan.Limits{Tombstones: 10_000, Rows: 100_000, StatementTimeout: 20 * time.Second}
 	run := planOn(t, b.DB, yaml, limits)
-	require.EqualValues(t, 5000, run.Totals.DeleteRows, "more keys than one statement takes")
+	require.EqualValues(t, 5000, run.Totals.DeleteRows, "there are more keys than one statement counts")
 	require.Positive(t, run.Totals.UpdateRows)
 	require.False(t, run.Totals.RowsCapped)
 
@@ -122,13 +123,13 @@ leaves: [{table: codes, column: code, on_delete: async_nullify}]
 
 func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 	t.Parallel()
-	db := with(t, parentsAndChildren)
+	db := newDB(t, parentsAndChildren)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents")
 	limits := planLimits()
 	totals := func() plan.Totals { return planOn(t, db, deleteChildren, limits).Totals }
 	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 10, Due: 10}, DeleteRows: 100},
-		totals(), "all of it is no more than the cap")
+		totals(), "the caps are not exceeded")
 
 	limits.Rows = 99
 	require.Equal(t, plan.Totals{
@@ -141,17 +142,17 @@ func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 	require.Equal(t, plan.Totals{
 		Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Due: 9}, DeleteRows: 90,
 		RowsCapped: true,
-	}, totals(), "the children of the tenth are not looked at")
+	}, totals(), "the children of the tenth parent are not counted")
 
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}},
 		totals(),
-		"there are more deferred ones, whose rows do not count")
+		"the rows of deferred tombstones do not count")
 }
 
 func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	t.Parallel()
-	db := with(t, dbtest.Family(10, dbtest.Children{Table: "small", Each: 1, Bare: true},
+	db := newDB(t, dbtest.Family(10, dbtest.Children{Table: "small", Each: 1, Bare: true},
 		dbtest.Children{Table: "big", Columns: "other bigint", Bare: true})+
 		"INSERT INTO big SELECT n, n, n FROM generate_series(1, 5000) AS n")
 	yaml := dbtest.Definitions("async_delete", "big", "small")
@@ -162,7 +163,7 @@ func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	require.Len(t, big.Findings, 1)
 	require.Regexp(t, `^every statement reads all \d+ pages of big$`, big.Findings[0])
 	require.Equal(t, plan.AccessPath{Node: "Seq Scan", Table: "small", Pages: 1}, small.Access)
-	require.Empty(t, small.Findings, "a page or two are read in no time")
+	require.Empty(t, small.Findings, "a small table is no finding")
 	require.Len(t, small.MissingIndexes, 1)
 	require.Equal(t, 1, run.Totals.Findings)
 	require.Equal(t, 2, run.Totals.MissingIndexes)
@@ -179,7 +180,7 @@ func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 
 func TestPlanListsFollowingDefinitions(t *testing.T) {
 	t.Parallel()
-	db := with(t, `
+	db := newDB(t, `
 		CREATE TABLE a (id bigint PRIMARY KEY, a_id bigint);
 		CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint);
 		CREATE TABLE c (id bigint PRIMARY KEY, b_id bigint REFERENCES b ON DELETE CASCADE);
@@ -200,7 +201,8 @@ e: [{table: b, column: b_id, on_delete: async_nullify}]
 	}, run.Definitions[0].Then)
 	require.Equal(t, []plan.Named{
 		then("b", "e", "b_id", definitions.Nullify),
-		then("c", "d", "c_id", definitions.Delete), // by way of the real foreign key
+		// The native foreign key of c deletes rows of c.
+		then("c", "d", "c_id", definitions.Delete),
 	}, run.Definitions[1].Then)
 	require.Empty(t, run.Definitions[2].Then)
 	require.Empty(t, run.Definitions[3].Then, "rows that are only changed leave no tombstone")
@@ -208,14 +210,14 @@ e: [{table: b, column: b_id, on_delete: async_nullify}]
 
 func TestPlanContinuesAfterAnUnreadableTable(t *testing.T) {
 	t.Parallel()
-	db := with(t, parentsAndChildren)
+	db := newDB(t, parentsAndChildren)
 	db.Exec("CREATE TABLE hidden (id bigint PRIMARY KEY, parent_id bigint)")
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id = 1")
 	role := db.CreateRole()
 	db.Exec("GRANT SELECT, DELETE, UPDATE ON children, loose_foreign_keys_deleted_records TO " + role)
 	config := pgtest.Must(pgxpool.ParseConfig(db.AsRole(role)))(t)
-	config.MaxConns = 1 // nothing is left behind on the connection
+	config.MaxConns = 1 // The second plan fails if the first one leaves a prepared statement.
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
 	parents := parentsOf(t, pool, dbtest.Definitions("async_delete", "children", "hidden"))
@@ -224,21 +226,21 @@ func TestPlanContinuesAfterAnUnreadableTable(t *testing.T) {
 		require.EqualValues(t, 10, run.Definitions[0].Rows)
 		require.Equal(t, "Index Scan", run.Definitions[0].Access.Node)
 		hidden := run.Definitions[1]
-		require.True(t, hidden.RowsCapped, "nobody knows")
+		require.True(t, hidden.RowsCapped, "the number of rows is unknown")
 		require.Equal(t, plan.AccessPath{Table: "hidden"}, hidden.Access)
 		require.Equal(t, []string{
 			"rows could not be counted: permission denied for table hidden (SQLSTATE 42501)",
 			"no query plan of hidden: permission denied for table hidden (SQLSTATE 42501)",
 		}, hidden.Findings)
-		require.Len(t, hidden.MissingIndexes, 1, "the catalog is open to all")
+		require.Len(t, hidden.MissingIndexes, 1, "every role can read the catalog")
 	}
 }
 
-// A table that another session has locked delays the plan by the statement timeout and
-// becomes a finding.
+// If another session has locked a table, the plan waits for the statement timeout at
+// most, and has a finding.
 func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
-	db := with(t, parentsAndChildren)
+	db := newDB(t, parentsAndChildren)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id = 1")
 	parents, _ := resolve(t, db.Pool(), deleteChildren)
@@ -249,7 +251,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 
 	db.Begin(t, "LOCK TABLE children")
 	limits := planLimits()
-	limits.StatementTimeout = time.Second // reading the catalog has to fit
+	limits.StatementTimeout = time.Second // This is long enough to read the catalog.
 	run := pgtest.Must(planMain(t.Context(), db.Pool(), parents, limits))(t)
 	require.Len(t, run.Definitions[0].Findings, 2)
 	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`,
@@ -258,11 +260,11 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 		run.Definitions[0].Findings[1])
 }
 
-// Through a transaction pooler nothing is prepared, and the statement with events is not
-// a plain DELETE.
+// A plan of a definition with events works through a transaction pooler, where the driver
+// prepares nothing.
 func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	t.Parallel()
-	db := with(t, parentsAndChildren)
+	db := newDB(t, parentsAndChildren)
 	config := pgtest.Must(pgxpool.ParseConfig(db.URL))(t)
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
@@ -282,7 +284,7 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 
 func TestPlanOfCompositeKeys(t *testing.T) {
 	t.Parallel()
-	b := composites(t, compositeKinds()[1].tables("CASCADE", "CREATE INDEX keyed ON children (b, a);", ""),
+	b := setupComposite(t, compositeKinds()[1].tables("CASCADE", "CREATE INDEX keyed ON children (b, a);", ""),
 		byPair, "parents")
 	b.Exec("DELETE FROM parents WHERE number <= 7; ANALYZE children")
 	planned := planOn(t, b.DB, byPair, planLimits()).Definitions[0]

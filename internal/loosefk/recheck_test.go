@@ -25,19 +25,19 @@ func (b bundle) session(t *testing.T, url string) session {
 	return session{t, pgtest.Connect(t, url)}
 }
 
-// begun returns a session with an open transaction that may have read all parents.
-func (b bundle) begun(t *testing.T) session {
+// beginSession returns a session with an open transaction that may have read all parents.
+func (b bundle) beginSession(t *testing.T) session {
 	s := b.session(t, b.URL)
 	s.exec("BEGIN")
 	s.exec("SELECT count(*) FROM pg_class")
 	return s
 }
 
-// behind returns a session with an open transaction that began before rows of parents
-// were deleted and cleaned up.
-func behind(t *testing.T, deleted string) (b bundle, older session) {
+// setupWithOlderTransaction returns an engine that has cleaned up after the deleted
+// parents, and a session with an open transaction that began before they were deleted.
+func setupWithOlderTransaction(t *testing.T, deleted string) (b bundle, older session) {
 	b = setup(t, parentsAndChildren, deleteChildren, "parents")
-	older = b.begun(t)
+	older = b.beginSession(t)
 	b.Exec("DELETE FROM parents WHERE " + deleted)
 	b.run(t)
 	return b, older
@@ -48,16 +48,15 @@ func (s session) exec(sql string) {
 	pgtest.Exec(s.t, s.conn, sql)
 }
 
-// unchecked returns the keys of parents that have not been rechecked.
-func (b bundle) unchecked() []string {
+// uncheckedKeys returns the keys of removed tombstones that have not been rechecked.
+func (b bundle) uncheckedKeys() []string {
 	return b.ids("SELECT unnest(coalesce(integer_keys::text[], text_keys)) AS key FROM sexton.swept ORDER BY key")
 }
 
-// rechecked runs the engine until no key is left to recheck. Sessions that the test has
-// just used may not have ended yet.
-func (b bundle) rechecked(t *testing.T) *loosefk.Stats {
+// runRechecks runs the engine, and requires that no key is left to recheck.
+func (b bundle) runRechecks(t *testing.T) *loosefk.Stats {
 	stats := b.run(t)
-	require.Empty(t, b.unchecked(), "parents that have not been rechecked")
+	require.Empty(t, b.uncheckedKeys(), "keys that have not been rechecked")
 	require.Zero(t, b.Pending(t))
 	return stats
 }
@@ -69,21 +68,21 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 		"savepoint": "SAVEPOINT a; INSERT INTO children VALUES (999, 2); ROLLBACK TO a; SAVEPOINT b; INSERT INTO children VALUES (1000, 1); RELEASE b",
 	}, func(t *testing.T, _, insert string) {
 		b := setup(t, parentsAndChildren, deleteChildren, "parents")
-		older := b.begun(t)
+		older := b.beginSession(t)
 		b.Exec("DELETE FROM parents WHERE id <= 2")
 		stats := b.run(t)
 		require.EqualValues(t, 2, stats.Processed)
 		require.Zero(t, stats.Confirmed)
-		require.Zero(t, b.Pending(t), "it is no backlog")
-		require.Equal(t, []string{"1", "2"}, b.unchecked())
+		require.Zero(t, b.Pending(t), "rechecks are no backlog")
+		require.Equal(t, []string{"1", "2"}, b.uncheckedKeys())
 		older.exec(insert)
 		require.False(t, b.run(t).Changed(), "the older transaction is open")
-		require.Equal(t, []string{"1", "2"}, b.unchecked())
+		require.Equal(t, []string{"1", "2"}, b.uncheckedKeys())
 		older.exec("COMMIT")
 
-		stats = b.rechecked(t)
+		stats = b.runRechecks(t)
 		require.EqualValues(t, 1, stats.LateChildren)
-		require.EqualValues(t, 4, stats.Confirmed, "both, and once more after the late child")
+		require.EqualValues(t, 4, stats.Confirmed, "both keys, and both again after the late child")
 		require.EqualValues(t, 1, stats.DeleteCount)
 		require.True(t, stats.Changed())
 		require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
@@ -91,29 +90,30 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 	})
 }
 
-// The transaction has no transaction ID when the parent is deleted, so a comparison of
-// IDs would not find it.
+// A recheck waits for transactions that are older than the removal, but not for newer
+// ones. The older transaction has no transaction ID when the parent is deleted, so a
+// comparison of IDs would not find it.
 func TestNewerTransactionsDoNotDelayRechecks(t *testing.T) {
 	t.Parallel()
-	b, older := behind(t, "id = 1")
-	require.Equal(t, []string{"1"}, b.unchecked())
-	b.begun(t).exec("INSERT INTO children VALUES (1000, 5)")
+	b, older := setupWithOlderTransaction(t, "id = 1")
+	require.Equal(t, []string{"1"}, b.uncheckedKeys())
+	b.beginSession(t).exec("INSERT INTO children VALUES (1000, 5)")
 	older.exec("ROLLBACK")
-	require.EqualValues(t, 1, b.rechecked(t).Confirmed)
+	require.EqualValues(t, 1, b.runRechecks(t).Confirmed)
 }
 
-// The recheck also checks whether the parent exists, whichever transaction inserted it
-// again.
+// A recheck keeps the children of a parent that exists again, whichever transaction has
+// inserted it.
 func TestRecreatedParentKeepsItsChildren(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string][2]string{
 		"with its child":         {"INSERT INTO parents VALUES (1);", "SELECT"},
 		"by another transaction": {"", "INSERT INTO parents VALUES (1)"},
 	}, func(t *testing.T, _ string, comes [2]string) {
-		b, older := behind(t, "id <= 2")
+		b, older := setupWithOlderTransaction(t, "id <= 2")
 		older.exec(comes[0] + "INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
 		b.Exec(comes[1])
-		require.EqualValues(t, 1, b.rechecked(t).LateChildren)
+		require.EqualValues(t, 1, b.runRechecks(t).LateChildren)
 		require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
 	})
 }
@@ -147,13 +147,13 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions
 			"parted":  "INSERT INTO parted VALUES (1, '" + key.first + "', 'A'), (2, '" + key.first + "', 'B')",
 		}
 		for table, insert := range late {
-			older := b.begun(t)
+			older := b.beginSession(t)
 			b.Exec("DELETE FROM parents")
 			b.run(t)
-			require.Contains(t, b.unchecked(), key.second)
+			require.Contains(t, b.uncheckedKeys(), key.second)
 			older.exec(insert)
 			older.exec("COMMIT")
-			require.EqualValues(t, 1, b.rechecked(t).LateChildren, table)
+			require.EqualValues(t, 1, b.runRechecks(t).LateChildren, table)
 			b.Exec("INSERT INTO parents VALUES ('" + key.first + "'), ('" + key.second + "')")
 		}
 		require.Equal(t, [][]string{{"changed", "1 gone"}, {"parted", "1 A"}, {"plain", "1 -"}}, b.Rows(`
@@ -163,11 +163,11 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions
 	})
 }
 
-// Keys that a killed worker has removed are rechecked by the next one. A worker that has
-// lost its lease rechecks none.
+// The next lease holder rechecks the keys of tombstones that a killed worker has removed.
+// A worker that has lost its lease rechecks no keys.
 func TestTheNextLeaseHolderRechecks(t *testing.T) {
 	t.Parallel()
-	b, older := behind(t, "id = 1")
+	b, older := setupWithOlderTransaction(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
 	former := *b.engine
 	b.Exec("UPDATE sexton.leases SET expires_at = now() - interval '1 second'")
@@ -176,7 +176,7 @@ func TestTheNextLeaseHolderRechecks(t *testing.T) {
 		b.Connected))(t)
 	_, err := former.Run(t.Context())
 	require.ErrorIs(t, err, lease.ErrLost)
-	require.Equal(t, []string{"1"}, b.unchecked())
+	require.Equal(t, []string{"1"}, b.uncheckedKeys())
 	require.Zero(t, b.Pending(t))
 
 	held := b.engine.Session
@@ -184,11 +184,12 @@ func TestTheNextLeaseHolderRechecks(t *testing.T) {
 		Conn: b.session(t, b.URL).conn, Names: held.Names, Fence: granted,
 		Limits: held.Limits,
 	}
-	require.EqualValues(t, 1, b.rechecked(t).LateChildren)
+	require.EqualValues(t, 1, b.runRechecks(t).LateChildren)
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
 }
 
-// A tombstone is removed and its key is stored in one transaction.
+// A tombstone is removed in the same transaction that stores its key. If the key cannot
+// be stored, the tombstone is kept.
 func TestRemovalStoresItsKeyInOneTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
@@ -198,12 +199,12 @@ func TestRemovalStoresItsKeyInOneTransaction(t *testing.T) {
 	require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
 }
 
-// For a prepared transaction only the time of PREPARE is known. It may have begun before
-// a removal shortly before.
+// A prepared transaction delays the recheck of a key that was removed before PREPARE,
+// because only the time of PREPARE is known.
 func TestPreparedTransactionDelaysTheRecheck(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	older := b.begun(t)
+	older := b.beginSession(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.run(t)
 	gid := "late_" + older.conn.Config().Database
@@ -211,7 +212,7 @@ func TestPreparedTransactionDelaysTheRecheck(t *testing.T) {
 	older.exec("PREPARE TRANSACTION '" + gid + "'")
 	t.Cleanup(func() { _, _ = b.Pool().Exec(context.WithoutCancel(t.Context()), "ROLLBACK PREPARED '"+gid+"'") })
 	b.run(t)
-	require.Equal(t, []string{"1"}, b.unchecked())
+	require.Equal(t, []string{"1"}, b.uncheckedKeys())
 	older.exec("COMMIT PREPARED '" + gid + "'")
 	require.EqualValues(t, 1, b.run(t).LateChildren)
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
@@ -220,46 +221,46 @@ func TestPreparedTransactionDelaysTheRecheck(t *testing.T) {
 // An open transaction delays a recheck by a day at most.
 func TestRecheckAfterADay(t *testing.T) {
 	t.Parallel()
-	b, _ := behind(t, "id <= 2")
+	b, _ := setupWithOlderTransaction(t, "id <= 2")
 	b.Exec("INSERT INTO children VALUES (1000, 1)")
 	b.run(t)
-	require.Equal(t, []string{"1", "2"}, b.unchecked())
+	require.Equal(t, []string{"1", "2"}, b.uncheckedKeys())
 	b.Exec("UPDATE sexton.swept SET swept_at = now() - interval '25 hours'")
 	require.EqualValues(t, 1, b.run(t).LateChildren)
-	require.Equal(t, []string{"1", "2"}, b.unchecked(), "the chunk with a late child is rechecked once more")
+	require.Equal(t, []string{"1", "2"}, b.uncheckedKeys(), "the chunk with a late child is rechecked once more")
 }
 
-// Removed keys are kept for a week if no definition names their parent.
+// Keys of removed tombstones are kept for a week if no definition names their parent.
 func TestUndefinedParentsAreForgottenAfterAWeek(t *testing.T) {
 	t.Parallel()
-	b, older := behind(t, "id = 1")
+	b, older := setupWithOlderTransaction(t, "id = 1")
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('other', 'public.parents', '{1}')")
 	older.exec("ROLLBACK")
 	defined := b.engine.Parents
 	b.engine.Parents = nil
 	require.Zero(t, b.run(t).Confirmed)
 	require.Equal(t, []string{"main", "other"}, b.ids("SELECT database FROM sexton.swept ORDER BY 1"),
-		"the definition may come back")
+		"the definition may be added again")
 	b.engine.Parents = defined
 	b.Exec("INSERT INTO children VALUES (1000, 1)")
 	require.EqualValues(t, 1, b.run(t).LateChildren)
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES ('main', 'public.gone', '{1}', now() - interval '8 days')")
 	b.run(t)
 	require.Equal(t, []string{"other"}, b.ids("SELECT DISTINCT database FROM sexton.swept"),
-		"those of another configured database are its own")
+		"keys of another database are kept")
 }
 
-// Rechecks end: after them the queue is empty and remains empty.
+// After the rechecks the queue is empty, and the next run changes nothing.
 func TestRechecksEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+"INSERT INTO parents SELECT generate_series(11, 12000);", deleteChildren,
 		"parents")
-	older := b.begun(t)
+	older := b.beginSession(t)
 	b.Exec("DELETE FROM parents WHERE id > 10")
 	require.EqualValues(t, 11_990, b.run(t).Processed)
-	require.Len(t, b.unchecked(), 11_990)
+	require.Len(t, b.uncheckedKeys(), 11_990)
 	older.exec("INSERT INTO children SELECT id, id FROM generate_series(2001, 2010) AS id; COMMIT")
-	stats := b.rechecked(t)
+	stats := b.runRechecks(t)
 	require.EqualValues(t, 10, stats.LateChildren)
 	require.GreaterOrEqual(t, stats.Confirmed, int64(11_990))
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id > 10"))
@@ -278,14 +279,14 @@ func TestRechecksAreNoBacklog(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.Processed)
-	require.EqualValues(t, 101, stats.Confirmed, "the marked ones, and the removed one")
+	require.EqualValues(t, 101, stats.Confirmed, "100 marked tombstones, and the removed one")
 	require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records"))
 }
 
-// A recheck that fails becomes an ordinary tombstone, with its attempt.
-func TestFailedRecheckIsATombstoneAgain(t *testing.T) {
+// A marked tombstone whose recheck fails becomes an ordinary tombstone with one attempt.
+func TestFailedRecheckBecomesAnOrdinaryTombstone(t *testing.T) {
 	t.Parallel()
-	b, older := behind(t, "id <= 2")
+	b, older := setupWithOlderTransaction(t, "id <= 2")
 	older.exec("INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
 	b.Exec(dbtest.OnRow("DELETE", "children", "old.id = 1000", "RAISE 'kept';"))
 	b.run(t)

@@ -15,21 +15,22 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// twoDatabases has ten parents in main, with ten children each in main and ten builds
-// each in ci.
+// twoDatabases returns the databases main, with ten parents and ten children of each, and
+// ci, with ten builds of each parent.
 func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	ci = b.beside(t, `
+	ci = b.addDatabase(t, `
 		CREATE TABLE builds (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE INDEX ON builds (parent_id);
 		INSERT INTO builds SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`)
-	bindTwoTo(t, b, ci, dbtest.Definitions("async_delete", "children", "builds"))
+	bindBoth(t, b, ci, dbtest.Definitions("async_delete", "children", "builds"))
 	return b, ci
 }
 
-// beside creates another database, ci, with tables and a session of the engine.
-func (b bundle) beside(t *testing.T, tables string) *dbtest.DB {
-	ci := with(t, tables)
+// addDatabase creates another database, ci, with tables, and a session of the engine on
+// it.
+func (b bundle) addDatabase(t *testing.T, tables string) *dbtest.DB {
+	ci := newDB(t, tables)
 	ci.Connected.Name = "ci"
 	require.NoError(t, b.engine.Session.Fence.Raise(t.Context(), ci.Connected))
 	b.engine.Remotes = map[string]loosefk.Remote{"ci": {Session: sessionOn(t, b, ci)}}
@@ -43,12 +44,12 @@ func sessionOn(t *testing.T, b bundle, ci *dbtest.DB) *batch.Session {
 	}
 }
 
-// sites are the two databases.
+// sites returns the two databases as Resolve needs them.
 func sites(b, ci *dbtest.DB) []loosefk.Site {
 	return []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()}}
 }
 
-func bindTwoTo(t *testing.T, b bundle, ci *dbtest.DB, yaml string) {
+func bindBoth(t *testing.T, b bundle, ci *dbtest.DB, yaml string) {
 	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), sites(b.DB, ci), parse(t, yaml)))(t)
 	require.Empty(t, problems)
 	require.Empty(t, parents["ci"])
@@ -59,8 +60,8 @@ func TestChildrenInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b, ci := twoDatabases(t)
-		b.at(pace).Exec("DELETE FROM parents WHERE id <= 3")
-		stats := b.drained(t)
+		b.withPace(pace).Exec("DELETE FROM parents WHERE id <= 3")
+		stats := b.runToEnd(t)
 		require.EqualValues(t, 3, stats.Processed)
 		require.Equal(t, map[string]int64{"children": 30, "builds": 30}, stats.DeleteCountByTable)
 		require.Equal(t, [][]string{{"70", "4"}}, ci.Rows("SELECT count(*), min(parent_id) FROM builds"))
@@ -68,14 +69,14 @@ func TestChildrenInAnotherDatabase(t *testing.T) {
 	})
 }
 
-// A jobs database that hangs ends the run. The other databases do not count as
-// unreachable.
-func TestAHangingJobsDatabaseMarksNoOtherDown(t *testing.T) {
+// If the jobs database does not respond, the run ends. The other databases do not count
+// as unreachable.
+func TestUnresponsiveJobsDatabaseEndsTheRun(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	b.run(t)
 	b.engine.Lost = func(database string, err error) { t.Errorf("%s is lost: %v", database, err) }
-	locked := b.begun(t)
+	locked := b.beginSession(t)
 	locked.exec("LOCK TABLE sexton.leases")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	_, err := b.engine.Run(t.Context())
@@ -86,7 +87,7 @@ func TestAHangingJobsDatabaseMarksNoOtherDown(t *testing.T) {
 	require.EqualValues(t, 90, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM builds"))
 }
 
-// The tombstone is removed after the children, whichever database is slower.
+// A tombstone is removed after its children in all databases are deleted.
 func TestTombstoneIsKeptUntilTheOtherDatabaseIsClean(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -106,12 +107,13 @@ func TestTombstoneIsKeptUntilTheOtherDatabaseIsClean(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }
 
-// Parents without children in the unreachable database are cleaned up. The others are
-// deferred without an attempt until it is reachable again.
-func TestDatabaseThatIsDown(t *testing.T) {
+// The tombstone of a parent with children in an unreachable database is deferred without
+// an attempt, and its other children are deleted. It is processed when the database is
+// reachable again.
+func TestUnreachableDatabaseDefersItsParents(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	there := b.engine.Remotes["ci"]
+	remote := b.engine.Remotes["ci"]
 	b.engine.Remotes["ci"] = loosefk.Remote{Err: errors.New("no route to host")}
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
@@ -124,15 +126,15 @@ func TestDatabaseThatIsDown(t *testing.T) {
 	require.Equal(t, [][]string{{"t"}},
 		b.Rows("SELECT consume_after <= now() + interval '1 minute' FROM loose_foreign_keys_deleted_records"))
 
-	b.engine.Remotes["ci"] = there
+	b.engine.Remotes["ci"] = remote
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	require.EqualValues(t, 1, b.run(t).Processed)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }
 
-// If a connection is lost during a run, only parents with children in that database are
-// deferred.
-func TestDatabaseThatFailsDuringARun(t *testing.T) {
+// If the connection to a database is lost during a run, the parents with children in that
+// database are deferred.
+func TestDatabaseLostDuringARun(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	var lost string
@@ -169,54 +171,52 @@ func TestFenceHoldsInEveryDatabase(t *testing.T) {
 	require.EqualValues(t, 1, b.Pending(t))
 }
 
-// Transactions that were open in the other database when the tombstone was removed may
-// still insert children there. If a parent has no children in its own database, the
-// statements there read no child table.
+// A child that an older transaction inserts in the other database is deleted by a
+// recheck, also if the parent has no children in its own database.
 func TestLateChildInAnotherDatabase(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]bool{"of a parent with others here": false, "of a parent without": true},
+	pgtest.Each(t, map[string]bool{"children in both databases": false, "remote children only": true},
 		func(t *testing.T, _ string, alone bool) {
 			b, ci := twoDatabases(t)
 			if alone {
-				b.engine.Parents[0].References = []*loosefk.Reference{b.builds(t)}
+				b.engine.Parents[0].References = []*loosefk.Reference{b.remoteReference(t)}
 			}
-			older := bundle{DB: ci}.begun(t)
+			older := bundle{DB: ci}.beginSession(t)
 			b.Exec("DELETE FROM parents WHERE id = 1")
-			require.EqualValues(t, 1, b.drained(t).Processed)
+			require.EqualValues(t, 1, b.runToEnd(t).Processed)
 			require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 			require.Zero(t, b.run(t).Confirmed, "the transaction is still open")
 			older.exec("INSERT INTO builds VALUES (1000, 1); COMMIT")
-			require.EqualValues(t, 1, b.drained(t).LateChildren)
+			require.EqualValues(t, 1, b.runToEnd(t).LateChildren)
 			require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 		})
 }
 
-// New parents may be deleted in the parent's database meanwhile.
+// Keys are not rechecked while a database with children is unreachable.
 func TestRechecksWaitForAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, _ := twoDatabases(t)
-	there := b.engine.Remotes["ci"]
-	older := b.begun(t)
+	remote := b.engine.Remotes["ci"]
+	older := b.beginSession(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	require.EqualValues(t, 1, b.drained(t).Processed)
+	require.EqualValues(t, 1, b.runToEnd(t).Processed)
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
 	b.engine.Remotes["ci"] = loosefk.Remote{Err: errors.New("no route to host")}
 	b.Exec("UPDATE sexton.swept SET swept_at = now() - interval '20 hours'")
 	b.run(t)
-	require.Equal(t, []string{"1"}, b.unchecked())
+	require.Equal(t, []string{"1"}, b.uncheckedKeys())
 
-	b.engine.Remotes["ci"] = there
+	b.engine.Remotes["ci"] = remote
 	require.EqualValues(t, 1, b.run(t).LateChildren)
 	require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 1"))
 }
 
-// A conflict in the other database does not remove tombstones, even if their children
-// here are deleted.
+// If statements in the other database fail with conflicts, the tombstones are kept.
 func TestConflictsInAnotherDatabaseKeepTombstones(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	ci.Exec(`CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN RAISE EXCEPTION 'in the way' USING ERRCODE = '40001'; END $$;
+		BEGIN RAISE EXCEPTION 'conflict' USING ERRCODE = '40001'; END $$;
 		CREATE TRIGGER conflict BEFORE DELETE ON builds FOR EACH ROW EXECUTE FUNCTION conflict()`)
 	b.Exec("DELETE FROM parents WHERE id <= 3")
 	b.engine.Limits.Runtime = 2 * time.Second
@@ -231,7 +231,7 @@ func TestConflictsInAnotherDatabaseKeepTombstones(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id <= 3"))
 }
 
-// A run that ends while it deletes rows in the other database returns no error.
+// A run that is stopped while it deletes rows in the other database returns no error.
 func TestRunEndsWhileAnotherDatabaseIsDrained(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)

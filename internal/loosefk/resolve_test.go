@@ -48,9 +48,9 @@ CREATE RULE also AS ON DELETE TO ruled_part DO ALSO INSERT INTO rowless VALUES (
 CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint);
 CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint);`
 
-func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
+func TestResolveErrors(t *testing.T) {
 	t.Parallel()
-	db := with(t, catalogTables)
+	db := newDB(t, catalogTables)
 	for name, test := range map[string]struct{ entry, want string }{
 		"missing child": {
 			"nobody: [{table: parents, column: parent_id, on_delete: async_delete}]",
@@ -122,7 +122,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"missing target":        {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: status, target_value: 1}]", "children[0].target_column: table children has no column status"},
 		"generated target":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: twice, target_value: 1}]", "children[0].target_column: children.twice is a generated column and cannot be set"},
 		"value of wrong type":   {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: mood, value: sad}]}]", `children[0].conditions[0].value: value "sad" does not fit column mood of type public.mood (give a value of that type)`},
-		"value that is cut":     {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: code, target_value: 1234567890}]", `children[0].target_value: value "1234567890" does not fit column code of type character varying(9) (it would become "123456789")`},
+		"truncated value":       {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: code, target_value: 1234567890}]", `children[0].target_value: value "1234567890" does not fit column code of type character varying(9) (it would become "123456789")`},
 		"cleaner without key":   {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to identify its rows"},
 		"cleaner with a rule":   {`ruled: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled[0].cleaner_class: table ruled has the rule stays, and Postgres does not support DELETE ... RETURNING with such a rule (replace the rule with a trigger, or leave cleaner_class out)"},
 		"event, missing column": {`children: [{table: parents, column: parent_id, on_delete: async_delete, event: [moods]}]`, "children[0].event: table children has no column moods (name one of its columns, or leave event out)"},
@@ -141,17 +141,17 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 
 func TestResolveOfWholeFiles(t *testing.T) {
 	t.Parallel()
-	db := with(t, catalogTables)
+	db := newDB(t, catalogTables)
 	for name, test := range map[string]struct {
 		definitions string
-		// errors has all errors. Warnings are only compared if some are given.
+		// errors has all errors. warnings are only compared if some are given.
 		errors, warnings []string
 	}{
-		"duplicates behind spelling": {definitions: `
+		"duplicates with different spelling": {definitions: `
 children: [{table: parents, column: parent_id, on_delete: async_delete}]
 public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
 `, errors: []string{"lfk.yml:3:19: public.children[0]: the same definition is at lfk.yml:2:12 (remove one of them)"}},
-		"everything at once": {definitions: `
+		"several errors": {definitions: `
 children:
   - {table: nobody, column: parent_id, on_delete: async_delete}
   - {table: parents, column: wrong, on_delete: async_delete}
@@ -167,7 +167,7 @@ keyless: [{table: parents, column: id, on_delete: async_delete}]
 			"children[2].table: id is only a part of the primary key of parted",
 			`lfk.yml:6:36: keyless[0].column: no index of keyless begins with id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."keyless" ("id"))`,
 		}},
-		"what constraints allow": {definitions: `
+		"values that constraints allow": {definitions: `
 checked:
   - {table: parents, column: free, on_delete: async_nullify}
   - {table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: 2}
@@ -199,7 +199,7 @@ parted:
 
 func TestResolveChoosesTheKey(t *testing.T) {
 	t.Parallel()
-	parents := parentsOf(t, with(t, catalogTables).Pool(), `
+	parents := parentsOf(t, newDB(t, catalogTables).Pool(), `
 children:
   - {table: parents, column: code, parent_column: code, on_delete: async_delete}
   - {table: parted, column: part_id, on_delete: async_delete}
@@ -207,13 +207,13 @@ children:
 	require.Len(t, parents, 2)
 	require.Equal(t, []string{"code"}, parents[0].KeyColumns)
 	require.False(t, parents[0].Integer)
-	require.Equal(t, []string{"id"}, parents[1].KeyColumns, "id stands for a row of a partitioned table")
+	require.Equal(t, []string{"id"}, parents[1].KeyColumns, "id identifies a row of a partitioned table")
 	require.True(t, parents[1].Integer)
 }
 
-func TestResolveNamesMissingPrivileges(t *testing.T) {
+func TestMissingPrivileges(t *testing.T) {
 	t.Parallel()
-	db := with(t, catalogTables)
+	db := newDB(t, catalogTables)
 	role := db.CreateRole()
 	db.Exec("GRANT SELECT ON parents, children TO " + role)
 	conn := pgtest.Connect(t, db.AsRole(role))
@@ -243,7 +243,7 @@ CREATE INDEX ON children (b, a, id);`
 
 func TestResolveComposite(t *testing.T) {
 	t.Parallel()
-	db := with(t, compositeTables)
+	db := newDB(t, compositeTables)
 	for name, test := range map[string]struct{ entry, want string }{
 		"missing columns": {
 			"{table: pairs, column: [a, q], on_delete: async_delete}",
@@ -320,7 +320,7 @@ func TestResolveComposite(t *testing.T) {
 
 func TestResolveChoosesCompositeKeys(t *testing.T) {
 	t.Parallel()
-	db := with(t, compositeTables)
+	db := newDB(t, compositeTables)
 	for entry, want := range map[string][]string{
 		"{table: pairs, column: [a, b], on_delete: async_delete}":                        {"a", "b"},
 		"{table: pairs, column: [b, a], parent_column: [b, a], on_delete: async_delete}": {"b", "a"},
@@ -343,11 +343,11 @@ func TestResolveChoosesCompositeKeys(t *testing.T) {
 	}
 }
 
-// An index must begin with all columns, in any order. A partial index may leave out rows
-// with NULL in a column.
+// Resolve warns unless an index begins with all columns, in any order. A partial index is
+// sufficient if it only leaves out rows with NULL in one of the columns.
 func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 	t.Parallel()
-	db := with(t, compositeTables)
+	db := newDB(t, compositeTables)
 	for index, usable := range map[string]bool{
 		"CREATE INDEX ON children (b, a, id)":                                   true,
 		"SELECT":                                                                false,
@@ -387,7 +387,7 @@ func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 
 func TestCompositeNullifyNeedsAllColumns(t *testing.T) {
 	t.Parallel()
-	db := with(t, compositeTables)
+	db := newDB(t, compositeTables)
 	role := db.CreateRole()
 	db.Exec("GRANT SELECT ON pairs, children TO " + role)
 	conn := pgtest.Connect(t, db.AsRole(role))

@@ -28,7 +28,7 @@ type bundle struct {
 	*dbtest.DB
 
 	engine *loosefk.Engine
-	// others are further connections that the engine may use.
+	// others has further connections that the engine may use.
 	others []*pgx.Conn
 }
 
@@ -41,37 +41,38 @@ func (b *bundle) connections(t *testing.T, number int) {
 	given := 0
 	b.engine.More = func(context.Context) *batch.Session {
 		s := b.engine.Session
-		given++ // Of several runs each has all of them.
+		given++ // Each run may use all of these connections.
 		return &batch.Session{Conn: b.others[given%len(b.others)], Names: s.Names, Fence: s.Fence, Limits: s.Limits}
 	}
 }
 
-// with returns a migrated database with the tables.
-func with(t *testing.T, tables string) *dbtest.DB {
+// newDB returns a migrated database with the tables.
+func newDB(t *testing.T, tables string) *dbtest.DB {
 	db := dbtest.Trackable(t)
 	db.Exec(tables)
 	return db
 }
 
-// setup creates the tables, tracks the parents (key column id) and binds the definitions.
+// setup creates the tables, tracks the parents by their column id, and binds the
+// definitions.
 func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
 	if more, begins := strings.CutPrefix(tables, parentsAndChildren); begins &&
 		slices.Equal(tracked, []string{"parents"}) {
 		db := dbtest.Tracked(t, parentsAndChildren, "parents")
 		db.Exec(more)
-		return bound(t, db, definitionsYAML)
+		return newBundle(t, db, definitionsYAML)
 	}
-	return bound(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
+	return newBundle(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
 }
 
-// onto is setup for existing tables.
-func onto(t *testing.T, db *dbtest.DB, definitionsYAML string, tracked ...string) bundle {
+// setupOn tracks parents among existing tables, and binds the definitions.
+func setupOn(t *testing.T, db *dbtest.DB, definitionsYAML string, tracked ...string) bundle {
 	db.Track(t, tracked...)
-	return bound(t, db, definitionsYAML)
+	return newBundle(t, db, definitionsYAML)
 }
 
-// bound is onto for tables with triggers.
-func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
+// newBundle binds the definitions to existing tables with triggers.
+func newBundle(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
 	session, _ := db.Session(t, "loose_foreign_keys/cleanup_worker:main")
 	b := bundle{DB: db, engine: &loosefk.Engine{
 		Database: "main", Pace: "normal",
@@ -93,16 +94,16 @@ func resolve(tb testing.TB, db pgcatalog.Beginner, yaml string) ([]*loosefk.Pare
 	return parents["main"], problems
 }
 
-// parentsOf is resolve for definitions without errors.
+// parentsOf calls resolve, and requires that it reports no errors.
 func parentsOf(tb testing.TB, db pgcatalog.Beginner, yaml string) []*loosefk.Parent {
 	parents, problems := resolve(tb, db, yaml)
 	require.NoError(tb, problems.Err())
 	return parents
 }
 
-// at makes the engine work at a pace: normal with statements of fixed sizes, or adaptive
-// without pauses.
-func (b bundle) at(pace string) bundle {
+// withPace sets the pace of the engine: normal with statements of fixed sizes, or
+// adaptive without pauses.
+func (b bundle) withPace(pace string) bundle {
 	if b.engine.Pace = pace; pace == "adaptive" {
 		b.engine.Limits = loosefk.Limits{Runtime: b.engine.Limits.Runtime}
 		b.engine.Adaptive = loosefk.Adaptive{Target: target, Duty: 1}
@@ -117,7 +118,7 @@ func atPaces(t *testing.T, test func(t *testing.T, pace string)) {
 }
 
 // eachAtPaces runs all cases at the adaptive pace. At the normal pace it only runs the
-// named ones, if any are given, except with Long.
+// named cases, if any are named and Long is not set.
 func eachAtPaces[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name, pace string, one T),
 	normal ...string,
 ) {
@@ -138,18 +139,18 @@ func (b bundle) run(t *testing.T) *loosefk.Stats {
 	return pgtest.Must(b.engine.Run(t.Context()))(t)
 }
 
-// runSound is run, and requires that no error occurred.
-func (b bundle) runSound(t *testing.T) *loosefk.Stats {
+// runWithoutErrors runs the engine, and requires that no error occurred.
+func (b bundle) runWithoutErrors(t *testing.T) *loosefk.Stats {
 	stats := b.run(t)
 	require.Empty(t, stats.Errors)
 	return stats
 }
 
-// drained is run, and requires that no error occurred and no tombstone is left.
-func (b bundle) drained(t *testing.T) *loosefk.Stats { return b.clean(t, b.run(t)) }
+// runToEnd runs the engine, and requires that no error occurred and no tombstone is left.
+func (b bundle) runToEnd(t *testing.T) *loosefk.Stats { return b.requireClean(t, b.run(t)) }
 
-// clean requires that a run had no error and left no tombstone.
-func (b bundle) clean(t *testing.T, stats *loosefk.Stats) *loosefk.Stats {
+// requireClean requires that a run had no error and left no tombstone.
+func (b bundle) requireClean(t *testing.T, stats *loosefk.Stats) *loosefk.Stats {
 	require.Empty(t, stats.Errors)
 	require.Empty(t, stats.WaitingFor)
 	require.Zero(t, b.Pending(t))
@@ -162,7 +163,8 @@ func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stat
 	return func() *loosefk.Stats { return pgtest.Must(wait())(t) }
 }
 
-// asRole makes the engine work as another role with all privileges on tables.
+// asRole makes the engine work as another role with all privileges on tables. It returns
+// the role.
 func (b bundle) asRole(t *testing.T) string {
 	role := b.CreateRole()
 	b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
@@ -171,8 +173,8 @@ func (b bundle) asRole(t *testing.T) string {
 	return role
 }
 
-// tombstones returns, by key, the attempts, whether the tombstone is deferred, and the
-// reason.
+// tombstones returns the key, the attempts, whether the tombstone is deferred, and the
+// last error of each tombstone, by key.
 func (b bundle) tombstones() [][]string {
 	return b.Rows(`SELECT primary_key_value, cleanup_attempts, consume_after > now(), coalesce(last_error, '')
 		FROM loose_foreign_keys_deleted_records ORDER BY primary_key_value`)
@@ -182,7 +184,8 @@ func (b bundle) ids(sql string) []string {
 	return render.Each(b.Rows(sql), func(row []string) string { return row[0] })
 }
 
-// parentsAndChildren has ten parents with ten children each: child 10 × parent + n.
+// parentsAndChildren has ten parents with ten children each. The id of a child is 10 ×
+// parent + n.
 const parentsAndChildren = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint, note text);
@@ -190,7 +193,7 @@ CREATE INDEX ON children (parent_id);
 INSERT INTO parents SELECT generate_series(1, 10);
 INSERT INTO children SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`
 
-// others has one row of each parent.
+// others is a table with one row of each parent.
 var others = dbtest.Children{Table: "others", Each: 1}.SQL()
 
 const deleteChildren = `

@@ -21,10 +21,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// golden collects statements.
+// golden collects the statements for parents and references.
 type golden struct{ pgtest.Statements }
 
-// The golden file has all statements, for all kinds of keys, children and actions.
+// The statements for all kinds of keys, children and actions match the golden file.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	tables := pgtest.Must(os.ReadFile("testdata/tables.sql"))(t)
@@ -100,14 +100,14 @@ func (n node) walk(do func(node)) {
 	}
 }
 
-// No statement scans the child table or the queue, whatever the statistics are and
-// without planner settings.
+// No statement reads the whole child table or the whole queue, whatever the statistics
+// are.
 func TestPlansDoNotDependOnStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"analysed":            "ANALYZE",
-		"never analysed":      "SELECT",
-		"analysed when empty": "CREATE TABLE kept AS SELECT * FROM children; TRUNCATE children; ANALYZE; INSERT INTO children SELECT * FROM kept",
+		"analyzed":            "ANALYZE",
+		"never analyzed":      "SELECT",
+		"analyzed when empty": "CREATE TABLE kept AS SELECT * FROM children; TRUNCATE children; ANALYZE; INSERT INTO children SELECT * FROM kept",
 		"one distinct value": `ANALYZE; UPDATE pg_statistic SET stadistinct = 1, stanullfrac = 0, stakind1 = 0, stakind2 = 0, stakind3 = 0
 			WHERE starelid = 'children'::regclass`,
 		"four distinct values": `ANALYZE; UPDATE pg_statistic SET stadistinct = 4, stanullfrac = 0, stakind1 = 0, stakind2 = 0, stakind3 = 0
@@ -161,7 +161,8 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 	})
 }
 
-// explain returns the plan of a statement after the statements in before.
+// explain returns the plan of a statement. It first runs the statements in before, in the
+// same transaction.
 func explain(t *testing.T, db *dbtest.DB, before []string, sql string, args []any) node {
 	var text []byte
 	err := pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) error {

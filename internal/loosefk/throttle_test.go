@@ -16,7 +16,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// classOf returns the class of a reason.
+// classOf returns the class that a reason for waiting has.
 func classOf(reason string) pace.WaitClass {
 	switch {
 	case reason == "":
@@ -30,56 +30,56 @@ func classOf(reason string) pace.WaitClass {
 	}
 }
 
-// held returns an engine with tombstones of some parents, and a function that returns the
-// reasons for which it has waited, in order.
-func held(t *testing.T, deleted string) (b bundle, said func() []string) {
+// setupWaiting returns an engine with tombstones of the parents that meet the condition,
+// and a function that returns the reasons for which it has waited, in order.
+func setupWaiting(t *testing.T, deleted string) (b bundle, reasons func() []string) {
 	b = setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE " + deleted)
 	b.engine.Adaptive.Target = 100 * time.Millisecond
 	b.engine.Session.Limits.LockTimeout = 10 * time.Second
-	reasons := []string{""}
+	all := []string{""}
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
 		if want := classOf(stats.WaitingFor); stats.WaitingClass != want {
-			reasons = append(reasons, fmt.Sprintf("%q is of class %q, not %q", stats.WaitingFor, stats.WaitingClass,
+			all = append(all, fmt.Sprintf("%q is of class %q, not %q", stats.WaitingFor, stats.WaitingClass,
 				want))
 		}
-		if stats.WaitingFor != reasons[len(reasons)-1] {
-			reasons = append(reasons, stats.WaitingFor)
+		if stats.WaitingFor != all[len(all)-1] {
+			all = append(all, stats.WaitingFor)
 		}
 	}
-	return b, func() []string { return reasons[1:] }
+	return b, func() []string { return all[1:] }
 }
 
 func TestRunWaitsWhileHoldReturnsAReason(t *testing.T) {
 	t.Parallel()
-	b, said := held(t, "true")
-	answers := []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}
+	b, reasons := setupWaiting(t, "true")
+	results := []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}
 	b.engine.Throttle.Hold = func(context.Context) string {
-		if len(answers) == 0 {
+		if len(results) == 0 {
 			return ""
 		}
 		if left := b.ids("SELECT count(*) FROM children"); left[0] != "100" {
-			return "children are gone: " + left[0]
+			return "children were deleted: " + left[0]
 		}
-		answer := answers[0]
-		answers = answers[1:]
-		return answer
+		result := results[0]
+		results = results[1:]
+		return result
 	}
 	began := time.Now()
-	stats := b.drained(t)
+	stats := b.runToEnd(t)
 	require.GreaterOrEqual(t, time.Since(began), 750*time.Millisecond,
-		"250 ms and then twice as long between the questions")
+		"the pauses are 250 ms and 500 ms")
 	require.EqualValues(t, 100, stats.DeleteCount)
 	require.False(t, stats.Interrupted || stats.OverLimit)
-	require.Equal(t, []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}, said(),
+	require.Equal(t, []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}, reasons(),
 		"each change is reported immediately")
 	require.Empty(t, stats.WaitingFor)
 }
 
 // While a batch waits for a row, the statistics contain the lock holder.
-func TestHolderOfALockIsNamed(t *testing.T) {
+func TestLockHolderIsReported(t *testing.T) {
 	t.Parallel()
-	b, said := held(t, "id <= 3")
+	b, reasons := setupWaiting(t, "id <= 3")
 	named := make(chan string, 100)
 	b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 		blocker, err := b.engine.Session.Blocker(ctx, b.Pool())
@@ -98,17 +98,17 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 	require.Empty(t, stats.WaitingFor)
 	require.EqualValues(t, 30, stats.DeleteCount)
 	require.Empty(t, stats.Errors)
-	require.Equal(t, []string{blocker, ""}, said())
+	require.Equal(t, []string{blocker, ""}, reasons())
 }
 
-// Three of four statements on children fail as victims of a deadlock. This causes pauses,
-// and no attempts.
+// After a deadlock the run pauses. The tombstone gets no attempt, although three of four
+// statements on children fail.
 func TestDeadlocksAreFollowedByPauses(t *testing.T) {
 	t.Parallel()
-	b, _ := held(t, "id = 1")
+	b, _ := setupWaiting(t, "id = 1")
 	b.Exec("CREATE SEQUENCE attempts;" + dbtest.OnStatement("DELETE", "children",
 		"IF nextval('public.attempts') % 4 <> 0 THEN RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'; END IF;"))
-	stats := b.drained(t)
+	stats := b.runToEnd(t)
 	require.EqualValues(t, 10, stats.DeleteCount)
 	require.Zero(t, stats.Rescheduled)
 	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT last_value FROM attempts"), int64(20))
