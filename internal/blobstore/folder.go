@@ -217,7 +217,7 @@ func (f folder) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 func (f folder) unusable(err error) (reason, fix string) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return reasonOf(err), "let this user write to the folder"
+		return reasonOf(err), "allow this user to write to the folder"
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(string(f)); os.IsNotExist(err) {
 			return "the folder is missing", "create it, or mount its disk"

@@ -158,7 +158,7 @@ func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 // before the installation of external diffs.
 func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, err error) {
 	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(statement("due_since")), diffID, e.Rule == Outdated).Scan(&since)
-	return since, problem.Doing(err, "read since when diff %d is due", diffID)
+	return since, problem.Doing(err, "read the time since which diff %d is due", diffID)
 }
 
 // errChanged reports that the rows differ from the ones that were read for the object.

@@ -92,14 +92,14 @@ const unbound = `SELECT pg_catalog.set_config('statement_timeout', '0', true), p
 func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int, external bool, err error) {
 	args := []any{limits.Statement.Milliseconds(), limits.Lock.Milliseconds(), r.db.Names.Path}
 	if _, err := tx.Exec(ctx, r.db.Names.Render(statement("bound")), args...); err != nil {
-		return 0, false, fmt.Errorf("bound transaction: %w", err)
+		return 0, false, fmt.Errorf("set the limits of the transaction: %w", err)
 	}
 	if _, err := tx.Exec(ctx, statement("index_scans")); err != nil {
-		return 0, false, fmt.Errorf("set planner: %w", err)
+		return 0, false, fmt.Errorf("configure the planner: %w", err)
 	}
 	// The transaction only reads, so no trigger of the application needs its search path.
 	if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
-		return 0, false, fmt.Errorf("set path: %w", err)
+		return 0, false, fmt.Errorf("set the search path: %w", err)
 	}
 	there, err := r.db.Names.Queries(tx).DiffExists(ctx, r.diffID)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *source) open(ctx context.Context) error {
 	defer func() { _ = results.Close() }() // All errors of the statements are returned by the scans.
 	for range 2 {
 		if _, err := results.Exec(); err != nil {
-			return fmt.Errorf("bound transaction: %w", err)
+			return fmt.Errorf("set the limits of the transaction: %w", err)
 		}
 	}
 	again, err := scanDiff(results.QueryRow(), s.found.diffID)
@@ -60,7 +60,7 @@ func (s *source) open(ctx context.Context) error {
 	if again.skip == "" {
 		err = results.QueryRow().Scan(&surveyed.files, &surveyed.bytes, &surveyed.inconsistent, &surveyed.fingerprint)
 		if err != nil {
-			return fmt.Errorf("survey files: %w", err)
+			return fmt.Errorf("count the files: %w", err)
 		}
 	}
 	if first {

@@ -15,7 +15,7 @@ import (
 // bound sets the time limits of a transaction.
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
 	_, err := tx.Exec(ctx, e.boundStatement(), e.boundArgs(each)...)
-	return problem.Doing(err, "bound transaction")
+	return problem.Doing(err, "set the limits of the transaction")
 }
 
 func (e *Engine) boundStatement() string { return e.DB.Names.Render(statement("bound")) }

@@ -184,12 +184,12 @@ func (e *Engine) reportDanglingPage(ctx context.Context, page []blobstore.Info, 
 			continue
 		}
 		id, ok := diffOf(object.Key)
-		problem := "no diff names this object"
+		problem := "no diff refers to this object"
 		switch {
 		case !ok:
 			problem = "the name of this object does not match the pattern of diffs"
 		case strings.HasSuffix(object.Key, unfinished):
-			problem = "an unfinished upload"
+			problem = "the object is an unfinished upload"
 		}
 		report(Finding{DiffID: id, Key: object.Key, Dangling: true, Problem: problem})
 	}

@@ -217,7 +217,7 @@ func Findings(all []Foreseen) (found problem.List) {
 		}
 		for i, leaf := range seen.OldLeaves {
 			if i == mostShown {
-				report("see sexton plan --json", "%s: every row of %d more partitions is due", seen.Rule,
+				report("run sexton plan --json to list them", "%s: every row of %d more partitions is due", seen.Rule,
 					len(seen.OldLeaves)-i)
 				break
 			}

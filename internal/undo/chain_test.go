@@ -59,7 +59,7 @@ func TestChainWithoutFirstParentIsNotRestored(t *testing.T) {
 	report := b.restore(t, unit)
 	require.EqualValues(t, 2, report.Restored)
 	require.EqualValues(t, rows, report.LeftRows)
-	require.Equal(t, "foreign key files_above_fkey finds no row of public.files", report.Left[0].Reason)
+	require.Equal(t, "foreign key files_above_fkey has no parent row in public.files", report.Left[0].Reason)
 	require.Equal(t, [][]string{{"5000"}}, b.Rows("SELECT id::text FROM files"))
 	require.Less(t, *transactions, 20)
 }

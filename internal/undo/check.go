@@ -98,7 +98,7 @@ func (w *work) checks(g *restored) (checks []check) {
 			break
 		}
 		c := check{
-			reason: "foreign key " + key.Name + " finds no row of " + key.Target, source: key.Source,
+			reason: "foreign key " + key.Name + " has no parent row in " + key.Target, source: key.Source,
 			target:  key.Target,
 			columns: key.Columns, others: key.Others, lock: key.Lockable, matchFull: key.MatchFull,
 		}
@@ -116,7 +116,7 @@ func (w *work) checks(g *restored) (checks []check) {
 			continue
 		}
 		c := check{
-			reason: "no row of " + parent.Recorded + " has the key that it refers to", source: g.table.Name,
+			reason: "its parent row in " + parent.Recorded + " does not exist", source: g.table.Name,
 			target:  parent.SQL(),
 			columns: reference.Columns, others: parent.KeyColumns,
 		}.comparing(func(column int, given string) string {

@@ -139,7 +139,7 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 5, NULL);`,
 			require.Empty(t, b.Rows(c.violated))
 			require.EqualValues(t, 1, report.Restored)
 			require.Len(t, report.Left, 1)
-			require.Regexp(t, "^foreign key .* finds no row of public", report.Left[0].Reason)
+			require.Regexp(t, "^foreign key .* has no parent row in public", report.Left[0].Reason)
 			require.Equal(t, report.Left, dry.Left)
 		})
 	}

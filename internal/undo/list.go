@@ -60,7 +60,7 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 	if keep == 0 { // Undo is off now. The database has stored the last setting.
 		if err := root.on.Pool.QueryRow(ctx,
 			root.on.Names.Render(`SELECT state.keep FROM "sexton".undo_state AS state`)).Scan(&keep); err != nil {
-			return nil, fmt.Errorf("database %s: read how long deletions are kept: %w", root.on.Name, err)
+			return nil, fmt.Errorf("database %s: read the retention time of kept deletions: %w", root.on.Name, err)
 		}
 	}
 	out.Until = root.KeptAt.UTC().Truncate(24 * time.Hour).Add(24*time.Hour + keep)

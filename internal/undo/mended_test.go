@@ -76,7 +76,7 @@ func TestValueIsNotRestoredWithoutParent(t *testing.T) {
 	again := b.restore(t, first)
 	require.Zero(t, again.Restored)
 	require.Len(t, again.Left, 1)
-	require.Equal(t, "no row of public.authors has the key that it refers to", again.Left[0].Reason)
+	require.Equal(t, "its parent row in public.authors does not exist", again.Left[0].Reason)
 	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT count(*)::text FROM films WHERE author_id = 1"))
 }
 

@@ -191,8 +191,8 @@ func requireReasons(t *testing.T, left []undo.Left, rows map[string]string, refe
 	several := len(slices.Compact(slices.Sorted(maps.Values(of)))) > 1
 	reasonHolds := func(l undo.Left) bool {
 		row := l.Table + " " + l.Key
-		missing, is := strings.CutPrefix(l.Reason, "no row of ")
-		missing, _, _ = strings.Cut(missing, " has")
+		missing, is := strings.CutPrefix(l.Reason, "its parent row in ")
+		missing, _, _ = strings.Cut(missing, " does not exist")
 		if rows[row] == "" {
 			return true
 		}

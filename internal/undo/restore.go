@@ -131,8 +131,8 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 		for _, sets := range u.steps() {
 			name := sets[0].on.Name
 			if dryRun && seen[name] {
-				report.notef("the deletion has two transactions in database %s, and the second one does not see the rows of the first one in a dry run: "+
-					"some of the named rows would be restored", name)
+				report.notef("the deletion has two transactions in database %s. In a dry run, the second one does not see the rows of the first one, "+
+					"so a real run would restore some of the rows that are listed as not restored", name)
 			}
 			seen[name] = true
 			if err = e.restoreStep(ctx, u, sets, silent[sets[0].on.Name], report); err != nil {

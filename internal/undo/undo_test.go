@@ -86,16 +86,16 @@ func TestRowsThatCannotBeRestoredAreReported(t *testing.T) {
 			"ALTER TABLE authors ADD CHECK (id <> 1)",
 			[][3]string{
 				{"public.authors", "1", `new row for relation "authors" violates check constraint "authors_id_check"`},
-				{"public.books", "1", "no row of public.authors has the key that it refers to"},
-				{"public.books", "2", "no row of public.authors has the key that it refers to"},
-				{"public.books", "3", "no row of public.authors has the key that it refers to"},
-				{"public.films", "1", "no row of public.authors has the key that it refers to"},
+				{"public.books", "1", "its parent row in public.authors does not exist"},
+				{"public.books", "2", "its parent row in public.authors does not exist"},
+				{"public.books", "3", "its parent row in public.authors does not exist"},
+				{"public.films", "1", "its parent row in public.authors does not exist"},
 			},
 			0,
 		},
 		"native parent deleted": {
 			"DELETE FROM shelves WHERE id = 2",
-			[][3]string{{"public.books", "2", "foreign key books_shelf_id_fkey finds no row of public.shelves"}},
+			[][3]string{{"public.books", "2", "foreign key books_shelf_id_fkey has no parent row in public.shelves"}},
 			4,
 		},
 		"value set since": {

@@ -166,7 +166,7 @@ func TestVerifyRemovesObjectsThatNoDiffNames(t *testing.T) {
 	leave(t, folder, "merge_request_diffs/mr-7/diff-9", "merge_request_diffs/note")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-8"), nil, 0o600))
 
-	const found = "diff 9: merge_request_diffs/mr-7/diff-9: no diff names this object\n" +
+	const found = "diff 9: merge_request_diffs/mr-7/diff-9: no diff refers to this object\n" +
 		"no diff: merge_request_diffs/note: the name of this object does not match the pattern of diffs\n" +
 		"1 diffs of 10 bytes, 4 objects: 0 damaged, 2 dangling\n"
 	require.Equal(t, found, s.OK("diffs", "verify"))
