@@ -98,7 +98,7 @@ func (e *Engine) restoreTexts(ctx context.Context, claimed *claim, restored *Res
 		if err := e.lockUnchanged(ctx, tx, external); err != nil {
 			return err
 		}
-		put, err := tx.Exec(ctx, e.DB.Names.Render(statement("put_back")), claimed.diffID)
+		put, err := tx.Exec(ctx, e.DB.Names.Render(statement("restore_texts")), claimed.diffID)
 		if err != nil {
 			return fmt.Errorf("restore texts: %w", err)
 		}

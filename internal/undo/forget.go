@@ -65,7 +65,7 @@ func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 			}
 		}
 		if all || len(keys) > 0 {
-			if _, err := tx.Exec(ctx, s.on.Names.Render(text("forsake")), s.ID, keys, s.Relation); err != nil {
+			if _, err := tx.Exec(ctx, s.on.Names.Render(text("remove_origin")), s.ID, keys, s.Relation); err != nil {
 				return err //nolint:wrapcheck // Forget names the table.
 			}
 		}

@@ -68,7 +68,7 @@ func (e *Engine) acquire(ctx context.Context, key string) error {
 			return fmt.Errorf("%w: %w", ErrBusy, err)
 		case try >= takeOver:
 			jobs := e.Leases.Jobs
-			if _, err := jobs.Pool.Exec(ctx, jobs.Names.Render(text("yield")), key, Holder); err != nil {
+			if _, err := jobs.Pool.Exec(ctx, jobs.Names.Render(text("end_lease")), key, Holder); err != nil {
 				return fmt.Errorf("take over lease %s: %w", key, err)
 			}
 		}

@@ -564,7 +564,7 @@ func (w *work) stop(ctx context.Context) error {
 		if len(keys) == 0 {
 			continue
 		}
-		if _, err := w.tx.Exec(ctx, w.db.Names.Render(text("stop")), g.args(nil)[0], keys, g.Relation); err != nil {
+		if _, err := w.tx.Exec(ctx, w.db.Names.Render(text("delete_tombstones")), g.args(nil)[0], keys, g.Relation); err != nil {
 			return fmt.Errorf("delete the tombstones of %s: %w", g.Name, err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func TestTombstonesAreComparedByHash(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
-	for name, origin := range map[string]any{"stop": []int64{1}, "forsake": int64(1)} {
+	for name, origin := range map[string]any{"delete_tombstones": []int64{1}, "remove_origin": int64(1)} {
 		sql := string(pgtest.Must(os.ReadFile("queries/" + name + ".sql"))(t))
 		rows, _ := b.Pool().Query(t.Context(), "EXPLAIN "+dbtest.Names().Render(sql), pgx.QueryExecModeExec, origin,
 			[]string{"1"}, uint32(1))

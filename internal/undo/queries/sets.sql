@@ -20,9 +20,9 @@ found AS MATERIALIZED (
             = coalesce(pg_catalog.pg_partition_root($3::pg_catalog.oid)::pg_catalog.oid, $3::pg_catalog.oid)
 ),
 -- The types whose arrays are read as arrays. Values of dropped types are read as texts. Values of the application's own types are read as texts, too,
--- because such a type may now refuse one value of an array, or the NULL of a forgotten row, which would fail all other values. Arrays of some types have another delimiter. A
--- few types are cast to text in another form than they are written, so domains over them are read as their base type. The CTE reads the types once
--- for all sets and columns.
+-- because such a type may now refuse one value of an array, or the NULL of a forgotten row, and all other values would fail with it. Arrays of some
+-- types have another delimiter. A few types are cast to text in another form than they are written, so domains over them are read as their base type.
+-- The CTE reads the types once for all sets and columns.
 arrays AS MATERIALIZED (
     SELECT pg_catalog.format('%I.%I', space.nspname, type.typname) AS kept,
         pg_catalog.format('%I.%I', home.nspname, coalesce(base.typname, type.typname)) AS name

@@ -1,5 +1,5 @@
--- Returns a table as it is now, with the columns that can be set. It is the table with the name $2, or else the table with the OID $1, because tables may
--- have been swapped. A trigger checks a deferrable unique key, so it is not checked while triggers are silenced.
+-- Returns the current form of a table, with the columns that can be set. The table is the one with the name $2, or else the one with the OID $1,
+-- because tables may have been swapped. Deferrable unique keys are checked by triggers, so they are not checked while triggers are silenced.
 SELECT class.oid, class.oid = $1 AS same, pg_catalog.format('%I.%I', namespace.nspname, class.relname) AS name,
     pg_catalog.array_agg(a.attnum ORDER BY a.attnum) AS numbers, pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum) AS columns,
     pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, t.typname) ORDER BY a.attnum) AS types,
