@@ -187,7 +187,7 @@ var private = regexp.MustCompile(`internal/(dbtest|pgtest|exampleapp|devpg|dbsql
 var (
 	batched = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/` +
 		`|extdiff/((switch|claim|layout|restore|marker|schedule)\.` +
-		`|queries/(bound|external|layout|lock|look|outdated|owned|put_back|size|stream|survey|switch|with)))` +
+		`|queries/(bound|external|layout|lock|outdated|owned|restore_texts|size|stream|survey|switch)))` +
 		`|queries/external_diffs/claims`)
 	notBatched = regexp.MustCompile(
 		`/(loosefk/plan/[\w/]+|plan_resolve|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$` +
