@@ -248,7 +248,7 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 		"getting-started.md sh": 4, "definitions.md sql": 2,
 		"sql.md sh":      1,
 		"tutorial.md sh": tutorialBlocks, "events.md sql": 2, "events.md python": 1, "events.md js": 1,
-		// TestUndoGoesThroughTwoDatabases and TestTombstonesOfAReplacedTable of
+		// TestUndoInTwoDatabases and TestTombstonesOfAReplacedTable of
 		// internal/cli/records have these and those of operations.md.
 		"undo.md console": 1, "page.md sql": 2,
 	}

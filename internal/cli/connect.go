@@ -15,9 +15,9 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// With opens the databases, calls do, and closes them. Only the jobs database must be
-// reachable. The schemas of the reachable databases must match this binary. If kind is
-// not empty, a job of that kind must be enabled.
+// With connects to the databases, calls do, and disconnects. Only the jobs database must
+// be reachable. With returns an error if the schema of a reachable database does not
+// match this binary, or if kind is not empty and not enabled.
 func (env *Env) With(ctx context.Context, kind string, do func(*installation.Connections) error) error {
 	return env.open(ctx, kind, func(all *installation.Connections) error {
 		if err := all.CheckSchemas(ctx); err != nil {
@@ -27,8 +27,8 @@ func (env *Env) With(ctx context.Context, kind string, do func(*installation.Con
 	})
 }
 
-// WithAll opens the databases like With, but returns an error if one cannot be reached,
-// and accepts any version of the schema.
+// WithAll connects to the databases, calls do, and disconnects. It returns an error if a
+// database cannot be reached. It does not check the schemas.
 func (env *Env) WithAll(ctx context.Context, do func(*installation.Connections) error) error {
 	return env.open(ctx, "", func(all *installation.Connections) error {
 		if err := all.Complete(); err != nil {
@@ -51,10 +51,12 @@ func (env *Env) open(ctx context.Context, kind string, do func(*installation.Con
 	return do(all)
 }
 
-// Binder is a function of package installation that resolves definitions in databases.
+// Binder is a function of package installation that connects to the databases and
+// resolves the definitions in them.
 type Binder func(context.Context, *config.Config) (*installation.Bound, error)
 
-// WithBound is With for commands that need the definitions, resolved in the databases.
+// WithBound calls do with the connections and the definitions that bind returns, and
+// disconnects. It returns an error if kind is not empty and not enabled.
 func (env *Env) WithBound(ctx context.Context, kind string, bind Binder, do func(*installation.Bound) error) error {
 	c, err := env.configFor(kind)
 	if err != nil {
@@ -68,7 +70,7 @@ func (env *Env) WithBound(ctx context.Context, kind string, bind Binder, do func
 	return do(all)
 }
 
-// configFor reads the configuration. If kind is not empty, a job of that kind must be
+// configFor reads the configuration. It returns an error if kind is not empty and not
 // enabled.
 func (env *Env) configFor(kind string) (*config.Config, error) {
 	c, err := env.LoadConfig()
@@ -78,10 +80,10 @@ func (env *Env) configFor(kind string) (*config.Config, error) {
 	return c, err
 }
 
-// lockWait is the lock timeout of the statements of a command.
+// lockWait is the lock_timeout of the statements of all commands.
 const lockWait = 10 * time.Second
 
-// FindJob returns an enabled job.
+// FindJob returns the enabled job of a kind, or a usage error.
 func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	jobs := riverjobs.Jobs(c)
 	kinds := render.Each(jobs, func(job riverjobs.Job) string { return job.Kind })
@@ -98,8 +100,8 @@ func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 		problem.Suggestion(kind, kinds)))
 }
 
-// ChooseDatabase checks the name of a database. An empty name stands for the first
-// database.
+// ChooseDatabase returns name if a database of that name is configured. If name is empty,
+// it returns the name of the first database.
 func ChooseDatabase(c *config.Config, name string) (string, error) {
 	if name == "" {
 		return c.Databases[0].Name, nil

@@ -20,8 +20,8 @@ import (
 	"sexton/triggers"
 )
 
-// ExitCodes is the text of `sexton help exit-codes`. docs/troubleshooting.md has the
-// same.
+// ExitCodes is the text of `sexton help exit-codes`. docs/troubleshooting.md lists the
+// same codes.
 const ExitCodes = `The exit codes of sexton:
 
   0  success, also if a run deferred rows or was skipped
@@ -36,33 +36,35 @@ const ExitCodes = `The exit codes of sexton:
 
 const (
 	exitOK = 0
-	// ExitFailure is the exit code of errors without a code of their own.
+	// ExitFailure is the exit code of all errors that have no other exit code.
 	ExitFailure     = 1
-	exitUsage       = 2 // wrong usage, configuration or definitions
+	exitUsage       = 2
 	exitSchema      = 3
 	exitUnreachable = 4
 	exitFindings    = 5
-	exitLeft        = 6
-	exitRights      = 7
+	exitRowsLeft    = 6
+	exitPrivileges  = 7
 )
 
-// ErrFindings is returned by a check that found something. Its output has the findings.
+// ErrFindings is the error of a check with findings. The command has printed the
+// findings.
 var ErrFindings = errors.New("findings")
 
-// ErrLeft is returned by an undo that left rows. Its output names them.
-var ErrLeft = errors.New("rows left")
+// ErrRowsLeft is the error of an undo that could not restore all rows. The command has
+// printed the rows.
+var ErrRowsLeft = errors.New("rows left")
 
-// ErrRights is returned by a command that left statements for another role. Its output
-// has them.
-var ErrRights = errors.New("privileges missing")
+// ErrPrivileges is the error of a command that lacks privileges. The command has printed
+// the statements that another role must run.
+var ErrPrivileges = errors.New("privileges missing")
 
-// usageError is an invalid command line.
+// usageError marks an error whose exit code is 2.
 type usageError struct{ error }
 
-// Usage marks err as an invalid command line.
+// Usage wraps err so that the exit code is 2.
 func Usage(err error) error { return usageError{err} }
 
-// Env holds the state that all commands share.
+// Env has the flags, streams and environment that all commands share.
 type Env struct {
 	Environ        []string
 	Stdout, Stderr io.Writer
@@ -70,42 +72,42 @@ type Env struct {
 	ConfigPath  string
 	DatabaseURL string
 	JSON        bool
-	// WithoutURL accepts a configuration without the URL of a database.
+	// WithoutURL lets LoadConfig accept a configuration without the URL of a database.
 	WithoutURL bool
-	// Began reports that the work of a command has started.
-	Began bool
+	// Started reports whether the function of a command has been called. Earlier errors
+	// are usage errors.
+	Started bool
 }
 
-// Command sets the work of a command. Without Args, the command takes only flags. Errors
-// before its work are usage errors.
+// Command makes cmd call do. If cmd has no Args, the command accepts no arguments.
 func (env *Env) Command(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		env.Began = true
+		env.Started = true
 		return do(cmd.Context(), args)
 	}
 	return cmd
 }
 
-// Reports returns a command like Command, and adds the flag --json.
-func (env *Env) Reports(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
+// JSONCommand makes cmd call do, and adds the flag --json.
+func (env *Env) JSONCommand(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().BoolVar(&env.JSON, "json", false, "print one JSON document on standard output")
 	return env.Command(cmd, do)
 }
 
-// On returns a command with --json, like Reports, that opens the databases and passes
-// them to do.
-func (env *Env) On(kind string, cmd *cobra.Command, do func(context.Context,
+// DatabaseCommand makes cmd call do with connections to the databases, as With does. It
+// adds the flag --json.
+func (env *Env) DatabaseCommand(kind string, cmd *cobra.Command, do func(context.Context,
 	*installation.Connections) error,
 ) *cobra.Command {
-	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
+	return env.JSONCommand(cmd, func(ctx context.Context, _ []string) error {
 		return env.With(ctx, kind, func(all *installation.Connections) error { return do(ctx, all) })
 	})
 }
 
-// Exit prints the error of cmd and returns the exit code.
+// Exit prints an error that cmd returned, and returns the exit code.
 func (env *Env) Exit(cmd *cobra.Command, err error) int {
 	problems, listed := errors.AsType[problem.List](err)
 	code := ExitFailure
@@ -114,10 +116,10 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		return exitOK
 	case errors.Is(err, ErrFindings):
 		return exitFindings
-	case errors.Is(err, ErrLeft):
-		return exitLeft
-	case errors.Is(err, ErrRights):
-		return exitRights
+	case errors.Is(err, ErrRowsLeft):
+		return exitRowsLeft
+	case errors.Is(err, ErrPrivileges):
+		return exitPrivileges
 	case is[usageError](err):
 		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for usage.\n", err, cmd.CommandPath())
 		return exitUsage
@@ -129,7 +131,7 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 	case is[*migrate.SchemaError](err):
 		code = exitSchema
 	case is[*migrate.PrivilegeError](err):
-		code = exitRights
+		code = exitPrivileges
 	case database.Lost(err):
 		code = exitUnreachable
 	case batch.Judge(err).Verdict == batch.LockTimeout && !is[*triggers.LockError](err):
@@ -147,7 +149,8 @@ func is[E error](err error) bool {
 	return found
 }
 
-// LoadConfig reads the configuration from the flags and the environment.
+// LoadConfig loads the configuration with the values of the common flags and the
+// environment.
 func (env *Env) LoadConfig() (*config.Config, error) {
 	return config.Load(config.Options{
 		Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ,
@@ -155,10 +158,11 @@ func (env *Env) LoadConfig() (*config.Config, error) {
 	})
 }
 
-// Logger returns a logger for standard error with the configured format and level.
+// Logger returns a logger that writes to standard error with the configured format and
+// level.
 func (env *Env) Logger(c *config.Config) *slog.Logger { return env.NewLogger(env.Stderr, c.Log) }
 
-// Getenv returns a variable of the environment of the program.
+// Getenv returns the value of an environment variable, or "".
 func (env *Env) Getenv(name string) string {
 	for _, variable := range slices.Backward(env.Environ) {
 		if value, found := strings.CutPrefix(variable, name+"="); found {
@@ -168,8 +172,8 @@ func (env *Env) Getenv(name string) string {
 	return ""
 }
 
-// FailedRun returns the error of a failed run. It does not wrap the cause, so that the
-// exit code is always 1.
+// FailedRun returns the error of a failed run. It does not wrap the cause, because the
+// exit code must be 1 for all causes.
 func FailedRun(kind string, cause error) error {
 	return errors.New("run of " + kind + " failed: " + cause.Error())
 }

@@ -15,7 +15,7 @@ import (
 	"sexton/internal/database"
 )
 
-// A command whose server is lost while it is running exits with the code for an
+// If the connection is lost while a command is running, the exit code is 4, as for an
 // unreachable database.
 func TestExitCodeOfALostConnection(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestExitCodeOfALostConnection(t *testing.T) {
 			&database.UnreachableError{Err: io.EOF}, io.ErrUnexpectedEOF, &pgconn.PgError{Code: "57P01"},
 			pgconn.ErrConnClosed,
 		},
-		6: {cli.ErrLeft},
+		6: {cli.ErrRowsLeft},
 		1: {errors.New("no"), &pgconn.PgError{Code: "23514"}},
 	} {
 		for _, err := range errs {

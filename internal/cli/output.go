@@ -16,7 +16,7 @@ import (
 	"sexton/internal/render"
 )
 
-// PrintJSON writes one document.
+// PrintJSON writes a JSON document to standard output.
 func (env *Env) PrintJSON(value any) error {
 	encoder := json.NewEncoder(env.Stdout)
 	encoder.SetIndent("", "  ")
@@ -24,7 +24,8 @@ func (env *Env) PrintJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// Print writes a document with --json, and otherwise the output of text.
+// Print writes a document to standard output. With --json it is JSON, and otherwise the
+// text that text writes.
 func (env *Env) Print(document any, text func(w io.Writer)) error {
 	if env.JSON {
 		return env.PrintJSON(document)
@@ -35,8 +36,9 @@ func (env *Env) Print(document any, text func(w io.Writer)) error {
 	return err
 }
 
-// Say writes a document with --json, and otherwise the formatted text.
-func (env *Env) Say(document any, format string, args ...any) error {
+// PrintText writes a document to standard output. With --json it is JSON, and otherwise
+// the formatted text.
+func (env *Env) PrintText(document any, format string, args ...any) error {
 	if env.JSON {
 		return env.PrintJSON(document)
 	}
@@ -44,13 +46,14 @@ func (env *Env) Say(document any, format string, args ...any) error {
 	return nil
 }
 
-// Printf formats to standard output.
+// Printf writes formatted text to standard output.
 func (env *Env) Printf(format string, args ...any) { _, _ = fmt.Fprintf(env.Stdout, format, args...) }
 
 // Warn writes a warning to standard error.
 func (env *Env) Warn(warning any) { _, _ = fmt.Fprintln(env.Stderr, "sexton: warning:", warning) }
 
-// ChildText returns the name of a child, with its database if that is not the parent's.
+// ChildText returns the name of a child table. If the child is in another database than
+// its parent, the name of that database follows in brackets.
 func ChildText(child, database string) string {
 	if database == "" {
 		return child
@@ -58,12 +61,13 @@ func ChildText(child, database string) string {
 	return child + " (" + database + ")"
 }
 
-// NewLogger returns a logger that writes colored lines on a terminal and JSON elsewhere,
-// unless the configuration sets a format. On a terminal, the statistics of a run are
+// NewLogger returns a logger with the configured format. The format auto is colored text
+// if w is a terminal, and JSON otherwise. On a terminal, the statistics of a run are
 // shortened.
 func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	level := slog.LevelInfo
-	// The configuration was validated, and slog has the same level names.
+	// UnmarshalText cannot fail: the configuration was validated, and slog has the same
+	// level names.
 	_ = level.UnmarshalText([]byte(settings.Level))
 	terminal := IsTerminal(w)
 	if settings.Format == config.FormatText || settings.Format == config.FormatAuto && terminal {
@@ -71,7 +75,7 @@ func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 		options.ReplaceAttr = func(_ []string, attr slog.Attr) slog.Attr {
 			switch {
 			case attr.Key == slog.TimeKey && attr.Value.Kind() == slog.KindTime:
-				attr.Value = slog.TimeValue(attr.Value.Time().UTC()) // As all times in the terminal.
+				attr.Value = slog.TimeValue(attr.Value.Time().UTC())
 			case terminal:
 				return summarizeStats(attr)
 			}
@@ -82,13 +86,15 @@ func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// Color reports whether colors may be written to a terminal: see https://no-color.org.
+// Color reports whether text on a terminal may have colors. NO_COLOR disables colors: see
+// https://no-color.org.
 func (env *Env) Color() bool { return env.Getenv("NO_COLOR") == "" && !env.Dumb() }
 
 // Dumb reports whether the terminal cannot move its cursor.
 func (env *Env) Dumb() bool { return env.Getenv("TERM") == "dumb" }
 
-// summarizeStats replaces statistics by a text with the numbers that are not zero.
+// summarizeStats replaces the JSON statistics of a run by a short text with the numbers
+// that are not zero.
 func summarizeStats(attr slog.Attr) slog.Attr {
 	stats, is := attr.Value.Any().(json.RawMessage)
 	if !is {

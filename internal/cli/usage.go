@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Group returns a command that only has subcommands. Without one of them it is a usage
-// error.
+// Group returns a command that requires one of the given subcommands.
 func Group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example,
@@ -18,8 +17,9 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 			}
 			return cobra.NoArgs(cmd, args)
 		},
-		// Without RunE, cobra prints the help instead of calling Args. The usage text has
-		// no line for the command alone.
+		// Without RunE, cobra would print the help instead of calling Args.
+		// DisableFlagsInUseLine removes the usage line of the command: see newCommand in
+		// package root.
 		RunE:                  func(*cobra.Command, []string) error { return nil },
 		DisableFlagsInUseLine: true,
 	}
@@ -27,7 +27,8 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 	return cmd
 }
 
-// OneID parses the only argument of a command as the ID of a noun, such as "diff".
+// OneID parses the only argument of a command as an ID and stores it in id. noun is the
+// name of the object in errors, such as "diff".
 func OneID(id *int64, noun string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -42,7 +43,7 @@ func OneID(id *int64, noun string) cobra.PositionalArgs {
 	}
 }
 
-// Limit adds the flag --limit, 100 by default.
+// Limit adds the flag --limit with the default 100 and returns its value.
 func Limit(cmd *cobra.Command, help string) *int {
 	limit := cmd.Flags().Int("limit", 100, help)
 	CheckFlags(cmd, func() error {
@@ -54,7 +55,7 @@ func Limit(cmd *cobra.Command, help string) *int {
 	return limit
 }
 
-// CheckFlags makes a command call check before it validates its arguments.
+// CheckFlags makes cmd call check before it validates its arguments.
 func CheckFlags(cmd *cobra.Command, check func() error) {
 	args := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, given []string) error {

@@ -10,11 +10,11 @@ import (
 )
 
 // version is the version of a release. The linker sets it: -ldflags "-X
-// sexton/internal/cli.version=v1.2.3".
+// sexton/internal/cli.version=v1.2.3". Other builds leave it empty.
 var version string
 
-// release is the newest section of CHANGELOG.md. It is the version of a build without a
-// linker version, together with the commit if that is known.
+// release is the version in the newest section of CHANGELOG.md. A build without version
+// has this version, followed by the commit if it is known.
 const release = "v0.1.0"
 
 // Versions is the output of `sexton version --json`.
@@ -22,11 +22,11 @@ type Versions struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`
 	River   string `json:"river"`
-	// Schema has the newest version of each component in this binary.
+	// Schema lists the newest schema version of each component in this binary.
 	Schema []migrate.Latest `json:"schema"`
 }
 
-// ReadVersions reads the versions from the build information.
+// ReadVersions returns the versions of this binary from its build information.
 func ReadVersions() Versions {
 	v := Versions{
 		Version: cmp.Or(version, release), Go: runtime.Version(), River: "unknown",

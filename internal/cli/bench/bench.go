@@ -108,7 +108,7 @@ func measuring(env *cli.Env, example, short, long string,
 	measure func(context.Context) (*Report, error),
 ) *cobra.Command {
 	name, _, _ := strings.Cut(example, " ")
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use: name, Short: short, Long: long + benchWhere,
 		Example: "  sexton bench " + name + "\n  sexton bench " + example + " --json",
 	}, func(ctx context.Context, _ []string) error {

@@ -28,7 +28,7 @@ type auditDocument struct {
 	Definitions  []auditedDefinition `json:"definitions"`
 }
 
-// auditedDefinition is the entry of one definition.
+// auditedDefinition is the result for one definition in auditDocument.
 type auditedDefinition struct {
 	Database       string `json:"database"`
 	orphans.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
@@ -40,7 +40,7 @@ type auditRequest struct {
 	repair          bool
 }
 
-// child parses --table like the name of a table in definitions.
+// child parses the value of --table in the same way as a table name in definitions.
 func (r auditRequest) child() (name definitions.Name, err error) {
 	if r.table == "" {
 		return name, nil
@@ -51,8 +51,8 @@ func (r auditRequest) child() (name definitions.Name, err error) {
 	return name, nil
 }
 
-// databases returns the databases whose parents are audited. A named database must be
-// reachable.
+// databases returns the databases whose parents are audited. It returns an error if the
+// database that --database names cannot be reached.
 func (r auditRequest) databases(all *installation.Bound) ([]database.Database, error) {
 	if r.database == "" {
 		return all.Databases, nil
@@ -63,7 +63,7 @@ func (r auditRequest) databases(all *installation.Bound) ([]database.Database, e
 
 func auditCommand(env *cli.Env) *cobra.Command {
 	var request auditRequest
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "audit",
 		Short: "Find children that have neither a parent nor a tombstone; exits 5 if there are any",
 		Long: `Reads the children of every definition in small statements and reports orphans: rows without a
@@ -128,14 +128,14 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 		})
 }
 
-// pair is a definition to audit.
+// pair is a definition to audit: a reference and its parent.
 type pair struct {
 	parent    *loosefk.Parent
 	reference *loosefk.Reference
 }
 
-// audited returns the definitions of the parents of a database. If child is set, it
-// returns only those with that child table.
+// audited returns the definitions whose parents are in the given database. If child is
+// set, it returns only the definitions with that child table.
 func audited(b *installation.Bound, db database.Database, child definitions.Name) []pair {
 	var pairs []pair
 	for _, parent := range b.Parents[db.Name] {
@@ -150,8 +150,8 @@ func audited(b *installation.Bound, db database.Database, child definitions.Name
 	return pairs
 }
 
-// checkChild returns an error if no definition has the child table. An audit without
-// definitions would look successful.
+// checkChild returns an error if no definition has the child table, because an audit of
+// no definitions would look successful.
 func checkChild(b *installation.Bound, child definitions.Name) error {
 	if child.Table == "" {
 		return nil
@@ -181,8 +181,8 @@ func (d *auditDocument) add(name string, report orphans.Report) {
 	d.RepairedKeys += report.RepairedKeys
 }
 
-// verdict returns the error of the command. down is the error of an unreachable database,
-// whose definitions are missing in the document.
+// verdict returns the error that determines the exit code. down is the error of an
+// unreachable database. The definitions of that database are missing in the document.
 func (d *auditDocument) verdict(request auditRequest, down error) error {
 	incomplete, skipped := 0, 0
 	for _, one := range d.Definitions {
@@ -225,7 +225,8 @@ func (d *auditDocument) print(w io.Writer, repaired bool) {
 		render.Counted(d.OrphanedKeys, "orphaned key"), left)
 }
 
-// remarks returns samples and errors of a definition.
+// remarks returns samples of orphaned keys, and the reasons why the audit of the
+// definition is incomplete.
 func (d auditedDefinition) remarks() string {
 	var remarks []string
 	if len(d.Samples) > 0 {

@@ -29,7 +29,7 @@ type checkedConfig struct {
 	Problems    []foundProblem `json:"problems"`
 }
 
-// foundProblem is an error or a warning about the configuration or a definition.
+// foundProblem is an error or a warning about the configuration or the definitions.
 type foundProblem struct {
 	Severity problem.Severity `json:"severity"`
 	File     string           `json:"file,omitempty"`
@@ -42,7 +42,7 @@ type foundProblem struct {
 
 func configCheckCommand(env *cli.Env) *cobra.Command {
 	var connect bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "check",
 		Short: "Validate configuration and definitions; exits 2 and lists all errors",
 		Long: `Validates the configuration and the definitions, and lists all errors with file, line and column.
@@ -87,14 +87,14 @@ Sexton need not be installed there.`,
 		if wrong != nil && !env.JSON {
 			return wrong
 		}
-		return cmp.Or(env.Say(document, "ok: %s, %s\n",
+		return cmp.Or(env.PrintText(document, "ok: %s, %s\n",
 			render.Counted(document.Databases, "database"), render.Counted(len(defs), "definition")), wrong)
 	})
 	cmd.Flags().BoolVar(&connect, "connect", false, "also compare with the databases")
 	return cmd
 }
 
-// concerns reports whether a problem is in the section.
+// concerns reports whether one of the problems is in the given section.
 func concerns(problems problem.List, section string) bool {
 	return slices.ContainsFunc(problems, func(p problem.Problem) bool {
 		return strings.HasPrefix(strings.ToLower(p.Key),
@@ -104,7 +104,7 @@ func concerns(problems problem.List, section string) bool {
 
 func configShowCommand(env *cli.Env) *cobra.Command {
 	var all bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "show",
 		Short: "Print the effective configuration with defaults and without secrets",
 		Long: `Prints each key with its value. It connects to no database and needs no database URL. For a
@@ -120,7 +120,7 @@ disabled component, it prints only that it is disabled, unless --all is given.`,
 		if !all {
 			shown = shown.Enabled()
 		}
-		return env.Say(shown, "%s", shown.YAML())
+		return env.PrintText(shown, "%s", shown.YAML())
 	})
 	cmd.Flags().BoolVar(&all, "all", false, "also print the keys of disabled components")
 	return cmd
@@ -128,7 +128,7 @@ disabled component, it prints only that it is disabled, unless --all is given.`,
 
 func configSchemaCommand(env *cli.Env) *cobra.Command {
 	var ofDefinitions bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of sexton.yaml or of definition files, for editors",
 		Long: `Prints a JSON schema. Editors use it to complete and explain keys and to mark errors. Editors with

@@ -24,7 +24,7 @@ func TestConfigCheck(t *testing.T) {
 	s.Configure("postgres://nobody@nowhere.invalid/none",
 		"loose_foreign_keys: {definitions: [missing.yml], enabled: false}\n")
 	require.Equal(t, "ok: 1 database, 0 definitions\n", s.OK("config", "check"),
-		"it connects to nothing and reads what is enabled")
+		"the command does not connect, and reads only the definitions of enabled jobs")
 }
 
 func TestConfigShowLoadsAgain(t *testing.T) {
@@ -39,7 +39,7 @@ jobs: {lock_timeout: 200ms}
 	require.Contains(t, shown, `url: "postgres://user:***@db.example/app?sslpassword=***"`)
 	require.Contains(t, shown, `schedule: "*/5 * * * *"`)
 	require.Contains(t, shown, "lock_timeout: 200ms")
-	require.Contains(t, shown, "statement_timeout: 5s", "defaults are shown, too")
+	require.Contains(t, shown, "statement_timeout: 5s", "defaults are shown")
 	require.Contains(t, shown, "- "+s.Path("loose_foreign_keys.yml"))
 
 	s.Write("shown.yaml", shown)
@@ -77,7 +77,7 @@ func TestLogFormat(t *testing.T) {
 	s.Environ = append(s.Environ, "SEXTON_LOG__FORMAT=text", "SEXTON_LOG__LEVEL=info")
 	r := s.Run("job", "run", clitest.Kind)
 	require.Regexp(t, `(?m)^\d\d:\d\d:\d\dZ INF run_started kind=`+clitest.Kind+` database=main`, r.Stderr)
-	require.NotContains(t, r.Stderr, "\x1b", "no colours outside of a terminal")
+	require.NotContains(t, r.Stderr, "\x1b", "no colors if the output is not a terminal")
 
 	s.Environ = append(s.Environ, "SEXTON_LOG__LEVEL=error")
 	require.Empty(t, s.Run("job", "run", clitest.Kind).Stderr)

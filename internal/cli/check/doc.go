@@ -1,11 +1,11 @@
-// Package check holds the commands that inspect an installation and report problems. Its
+// Package check has the commands that inspect an installation and report problems. Its
 // entry point is Commands.
 //
 //	status, failures, plan, doctor ─► operator
 //	audit ──────────────────────────► loosefk/orphans
 //	config ─────────────────────────► config
 //
-// Its invariant: the commands change nothing, except `failures retry` and `audit
+// The invariant: the commands change nothing, except `failures retry` and `audit
 // --repair`.
 package check
 
@@ -15,7 +15,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// Commands returns the commands of this package.
+// Commands returns the commands status, failures, plan, doctor, audit and config.
 func Commands(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		statusCommand(env), failuresCommand(env), planCommand(env), doctorCommand(env),

@@ -18,7 +18,7 @@ import (
 
 func doctorCommand(env *cli.Env) *cobra.Command {
 	var role string
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems in an installation and print fixes; exits 5 if there are any",
 		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers,
@@ -58,7 +58,8 @@ If only some databases can be reached, the checks of the others are skipped.`,
 	return cmd
 }
 
-// printExamination prints the findings, each with its fix.
+// printExamination prints each finding with its fix, and then the number of checks and
+// findings.
 func printExamination(w io.Writer, report *doctor.Report) {
 	for _, database := range slices.Sorted(maps.Keys(report.Roles)) {
 		role := report.Roles[database]

@@ -15,11 +15,11 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// requireFindings runs doctor and requires the findings of one check.
+// requireFindings runs doctor and requires that one check has exactly the given findings.
 func requireFindings(s *clitest.Site, code int, check string, want ...string) {
 	s.Tb.Helper()
-	report, _ := s.Examined(code)
-	result, lines := s.Diagnosis(report, check)
+	report, _ := s.RunDoctor(code)
+	result, lines := s.CheckResult(report, check)
 	require.Equal(s.Tb, doctor.Found, result, report.Checks)
 	require.Equal(s.Tb, want, lines)
 }
@@ -27,46 +27,46 @@ func requireFindings(s *clitest.Site, code int, check string, want ...string) {
 // findings runs doctor and returns the findings of one check.
 func findings(s *clitest.Site, code int, check string) []string {
 	s.Tb.Helper()
-	report, _ := s.Examined(code)
-	_, lines := s.Diagnosis(report, check)
+	report, _ := s.RunDoctor(code)
+	_, lines := s.CheckResult(report, check)
 	return lines
 }
 
 func TestDoctorWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	s.Configure(s.With(func(u *url.URL) { u.Path = "/no_such_database" }), "")
-	report, r := s.Examined(4)
-	_, lines := s.Diagnosis(report, "connection")
+	s.Configure(s.ChangedURL(func(u *url.URL) { u.Path = "/no_such_database" }), "")
+	report, r := s.RunDoctor(4)
+	_, lines := s.CheckResult(report, "connection")
 	require.Equal(t, []string{"error | databases.main.url | the database cannot be reached: " +
 		`database "no_such_database" does not exist | create it, or correct the database's name`}, lines)
 	require.Contains(t, r.Stderr, "sexton: "+s.Path("sexton.yaml")+
 		":2:15: databases.main.url: database main cannot be reached")
-	result, _ := s.Diagnosis(report, "workers")
+	result, _ := s.CheckResult(report, "workers")
 	require.Equal(t, doctor.Skipped, result)
 
-	s.Configure(s.With(func(u *url.URL) { u.RawQuery += "&pool_max_conns=none" }), "")
+	s.Configure(s.ChangedURL(func(u *url.URL) { u.RawQuery += "&pool_max_conns=none" }), "")
 	lines = findings(s, 2, "connection")
 	require.Equal(t,
 		[]string{"error | databases.main.url | the connection string cannot be parsed | correct its parameters"}, lines)
 
 	s.Configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
-	s.Says(2, "unknown key", "doctor")
+	s.RequireError(2, "unknown key", "doctor")
 }
 
 func TestDoctorOfAWrongListenURL(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__LISTEN_URL=postgres://user:hidden@/app?host="+s.Dir)
-	report, r := s.Examined(4)
-	_, lines := s.Diagnosis(report, "connection")
+	report, r := s.RunDoctor(4)
+	_, lines := s.CheckResult(report, "connection")
 	require.Equal(t, []string{"error | databases.main.listen_url | the database cannot be reached: " +
 		"no server answers at DIR port 5432: no such file or directory | start it, or correct host and port"}, lines)
 	require.NotContains(t, r.Stdout+r.Stderr, "hidden")
-	result, _ := s.Diagnosis(report, "listen")
+	result, _ := s.CheckResult(report, "listen")
 	require.Equal(t, doctor.Skipped, result)
 
-	// The listen_url can also lead to another server.
+	// If the listen_url leads to another database, the check of LISTEN has a finding.
 	s.Environ[len(s.Environ)-1] = "SEXTON_DATABASES__MAIN__LISTEN_URL=" + pgtest.New(t).URL
 	lines = findings(s, 5, "listen")
 	require.Len(t, lines, 1)
@@ -90,14 +90,14 @@ func TestDoctorOfDefinitions(t *testing.T) {
 		"error | issues[1].table | DIR/loose_foreign_keys.yml:5:12: parent table public.gone does not exist | create it, correct the name, or remove the definition")
 
 	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"    limit: 3\n")
-	report, _ := s.Examined(5)
-	result, lines := s.Diagnosis(report, "definitions")
+	report, _ := s.RunDoctor(5)
+	result, lines := s.CheckResult(report, "definitions")
 	require.Equal(t, doctor.Found, result)
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "error | issues[0].limit | DIR/loose_foreign_keys.yml:5:")
-	result, _ = s.Diagnosis(report, "triggers")
-	require.Equal(t, doctor.Skipped, result, "half of the definitions would make the others' triggers surplus")
-	result, _ = s.Diagnosis(report, "tombstones")
+	result, _ = s.CheckResult(report, "triggers")
+	require.Equal(t, doctor.Skipped, result, "with incomplete definitions, triggers would be reported as surplus")
+	result, _ = s.CheckResult(report, "tombstones")
 	require.Equal(t, doctor.Skipped, result)
 
 	require.NoError(t, os.Remove(filepath.Join(s.Dir, "loose_foreign_keys.yml")))
@@ -143,10 +143,10 @@ func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
 	s.Exec(statement)
 	require.Empty(t, findings(s, 0, "tombstones"))
 	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1,
-		"the statement removes no other tombstone")
+		"the statement deletes no other tombstone")
 }
 
-func TestDoctorOfWorkThatStandsStill(t *testing.T) {
+func TestDoctorOfStalledJobs(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
@@ -156,10 +156,10 @@ func TestDoctorOfWorkThatStandsStill(t *testing.T) {
 		"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
 		" | start a worker (sexton run), or read the log of the running one")
 	s.Pause()
-	report, _ := s.Examined(0)
-	result, _ := s.Diagnosis(report, "stalled_jobs")
-	require.Equal(t, doctor.OK, result, "it is meant to wait")
-	_, lines := s.Diagnosis(report, "pauses")
+	report, _ := s.RunDoctor(0)
+	result, _ := s.CheckResult(report, "stalled_jobs")
+	require.Equal(t, doctor.OK, result, "a paused job is not stalled")
+	_, lines := s.CheckResult(report, "pauses")
 	require.Equal(t, []string{"info | " + clitest.Kind +
 		" | the job is paused since 2026-01-02T03:04:05Z | sexton resume " + clitest.Kind}, lines)
 }
@@ -185,20 +185,20 @@ func TestDoctorOfFailedTombstones(t *testing.T) {
 		lines[10])
 }
 
-// doctor checks the privileges of the worker's role, whoever runs it.
-func TestDoctorChecksTheRoleThatWorks(t *testing.T) {
+// doctor checks the privileges of the worker's role if another role runs doctor.
+func TestDoctorChecksTheWorkersRole(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	worker, installer := s.CreateRole(), s.CreateRole()
 	s.Exec("GRANT sexton_owner TO " + pgx.Identifier{installer}.Sanitize() +
 		"; GRANT ALL ON ALL TABLES IN SCHEMA public TO " + pgx.Identifier{installer}.Sanitize())
 	s.Configure(s.AsRole(installer), "")
-	report, _ := s.Examined(0)
+	report, _ := s.RunDoctor(0)
 	require.Equal(t, map[string]doctor.Role{"main": {Name: installer, Source: doctor.OfURL}}, report.Roles)
-	_, lines := s.Diagnosis(report, "statistics")
-	require.Empty(t, lines, "no advice for the role that installs")
+	_, lines := s.CheckResult(report, "statistics")
+	require.Empty(t, lines, "no finding for the role that installs Sexton")
 
-	lacks := func(source string, args ...string) {
+	requireLacks := func(source string, args ...string) {
 		r := s.Run(append([]string{"doctor"}, args...)...)
 		require.Equal(t, 5, r.Code, r.Stderr)
 		require.Regexp(t, "^main: checking the privileges of role "+worker+", "+source+"\n", r.Stdout)
@@ -207,21 +207,21 @@ func TestDoctorChecksTheRoleThatWorks(t *testing.T) {
 		require.Contains(t, r.Stdout, "\n  fix: GRANT SELECT (id) ON public.projects TO "+worker+";\n")
 		require.Contains(t, r.Stdout, "\n  fix: GRANT pg_read_all_stats TO "+worker+";\n")
 	}
-	lacks(doctor.Named, "--role", worker)
+	requireLacks(doctor.Named, "--role", worker)
 	pgtest.Connect(t, s.AsRole(worker)+"&application_name=sexton+%28worker%29")
-	lacks(doctor.Worker)
+	requireLacks(doctor.Worker)
 	s.OK("grants", "--worker", worker, "--apply", "--database-url", s.URL)
-	report, _ = s.Examined(0)
+	report, _ = s.RunDoctor(0)
 	require.Equal(t, map[string]doctor.Role{"main": {Name: worker, Other: true, Source: doctor.Worker}}, report.Roles)
 	for _, check := range []string{"settings", "search_path"} {
-		result, _ := s.Diagnosis(report, check)
+		result, _ := s.CheckResult(report, check)
 		require.Equal(t, doctor.Skipped, result, check)
 	}
 	s.Exec("ALTER TABLE issues ENABLE ROW LEVEL SECURITY")
 	require.Contains(t, s.Run("doctor").Stdout, "ALTER ROLE "+worker+" BYPASSRLS;\n")
 	unknown := s.Run("doctor", "--role", "nobody").Stdout
 	require.Contains(t, unknown, `error: main role: role "nobody": the role does not exist`)
-	require.NotContains(t, unknown, "checking the rights")
+	require.NotContains(t, unknown, "checking the privileges")
 	require.NotContains(t, unknown, "the check failed")
-	require.NotContains(t, s.Run("doctor", "--role", "public").Stdout, "TO public", "everybody would have them")
+	require.NotContains(t, s.Run("doctor", "--role", "public").Stdout, "TO public", "a grant to public would give the privileges to all roles")
 }

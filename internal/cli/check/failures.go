@@ -25,7 +25,7 @@ func failuresCommand(env *cli.Env) *cobra.Command {
 
 func failuresListCommand(env *cli.Env) *cobra.Command {
 	var limit *int
-	cmd := env.On("", &cobra.Command{
+	cmd := env.DatabaseCommand("", &cobra.Command{
 		Use:   "list",
 		Short: "List unresolved failures with reason and next attempt",
 		Long: `Lists the failed rows of every enabled component (tombstones, users, placeholders, groups, diffs,
@@ -69,7 +69,7 @@ func printFailures(w io.Writer, document operator.Failures) {
 func failuresRetryCommand(env *cli.Env) *cobra.Command {
 	var what components.Retry
 	var everything bool
-	cmd := env.On("", &cobra.Command{
+	cmd := env.DatabaseCommand("", &cobra.Command{
 		Use:   "retry SOURCE [ID]",
 		Short: "Retry one failed row now, or all failed rows of a source",
 		Long: `Makes failed rows due now, like the button on the page. "sexton failures list" prints
@@ -96,7 +96,7 @@ in sexton.audit.`,
 		if err != nil {
 			return err
 		}
-		return env.Say(map[string]string{"result": text}, "%s\n", text)
+		return env.PrintText(map[string]string{"result": text}, "%s\n", text)
 	})
 	cmd.Flags().StringVar(&what.Database, "database", "", "`NAME` of the database of a tombstone or retention rule")
 	cmd.Flags().BoolVar(&everything, "all", false, "retry all failed rows of the source")

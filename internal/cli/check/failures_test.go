@@ -39,7 +39,7 @@ func TestFailuresAreListedAndRetried(t *testing.T) {
 		`"x" is not an ID`:                        {2, []string{"failures", "retry", "groups", "x"}},
 		`unknown source "moons"; the sources are`: {2, []string{"failures", "retry", "moons", "1"}},
 	} {
-		s.Says(wrong.code, want, wrong.args...)
+		s.RequireError(wrong.code, want, wrong.args...)
 	}
 	for _, args := range [][]string{
 		{"failures", "retry"},

@@ -20,7 +20,7 @@ import (
 )
 
 func planCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.JSONCommand(&cobra.Command{
 		Use:   "plan",
 		Short: "Preview the next runs: rows, access paths and missing indexes",
 		Long: `For each definition, shows the pending tombstones, the rows that a run would delete or change now,
@@ -61,8 +61,9 @@ there. If a database cannot be reached, the plan covers the others, and the exit
 	})
 }
 
-// indexWarning reports whether a problem is a missing index on a child column, the only
-// warning about that key. The plan reports these itself, with more detail.
+// indexWarning reports whether a warning is about a missing index on a child column. The
+// key of no other warning ends with ".column". The plan prints missing indexes itself,
+// with more detail.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
 func printPlan(w io.Writer, planned operator.PlannedDatabase) {
@@ -73,8 +74,9 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 	if len(planned.Definitions) > 0 {
 		render.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tDEFERRED\tROWS\tPLAN\tTHEN", planned.Definitions,
 			func(d plan.Definition) []any {
-				// The plan does not record which of the two counts stopped at the cap, so
-				// both show it if they reach it.
+				// PendingCapped does not record whether the count of due or of deferred
+				// tombstones reached the cap. Each count is printed as capped if it has
+				// reached it.
 				capped := func(n int64) string {
 					return render.Capped(n, d.PendingCapped && n >= components.PendingCap)
 				}
@@ -116,8 +118,8 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 	}
 }
 
-// printMissing prints each missing index once, with its reason as an SQL comment, so that
-// the output can be passed to psql.
+// printMissing prints a CREATE INDEX statement for each missing index, without
+// duplicates. The reason is an SQL comment, so that psql can run the output.
 func printMissing(w io.Writer, planned []plan.Definition) {
 	type index struct{ database, create string }
 	printed := map[index]bool{}
@@ -132,7 +134,7 @@ func printMissing(w io.Writer, planned []plan.Definition) {
 			if one.database != "" {
 				place = "in database " + one.database + ", " + place
 			}
-			// A line break in a name would end the comment.
+			// A line break in a name would end the SQL comment.
 			_, _ = fmt.Fprintf(w, "\n-- %s: %s\n%s\n", place,
 				strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
 		}

@@ -10,9 +10,9 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-// install, plan and doctor report the same missing indexes, including those below a
-// child.
-func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
+// `triggers install`, plan and doctor report the same missing indexes, including indexes
+// on tables below the children.
+func TestMissingIndexesAreConsistent(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec(`DROP INDEX issues_project_id_idx;
@@ -35,8 +35,8 @@ func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 	}, planned)
 	warned := s.Run("triggers", "install").Stderr
 	require.Equal(t, len(planned), strings.Count(warned, "\n"))
-	report, _ := s.Examined(5)
-	_, found := s.Diagnosis(report, "indexes")
+	report, _ := s.RunDoctor(5)
+	_, found := s.CheckResult(report, "indexes")
 	require.Len(t, found, len(planned))
 	for i, create := range planned {
 		require.Contains(t, warned, "("+create+")\n")
@@ -44,12 +44,12 @@ func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 		s.Exec(create)
 	}
 	require.Empty(t, s.Run("triggers", "install").Stderr)
-	report, _ = s.Examined(0)
-	_, found = s.Diagnosis(report, "indexes")
+	report, _ = s.RunDoctor(0)
+	_, found = s.CheckResult(report, "indexes")
 	require.Empty(t, found)
 }
 
-// plannedJobs returns the jobs of the plan by kind.
+// plannedJobs returns the planned jobs in the output of `sexton plan --json`, by kind.
 func plannedJobs(s *clitest.Site) map[string]map[string]any {
 	s.Tb.Helper()
 	jobs := map[string]map[string]any{}
@@ -62,10 +62,10 @@ func plannedJobs(s *clitest.Site) map[string]map[string]any {
 	return jobs
 }
 
-// An error of one job does not hide the others.
-func TestPlanGoesOnWithoutOneJob(t *testing.T) {
+// If the plan of one job fails, the plans of the other jobs are printed.
+func TestPlanWithAFailingJob(t *testing.T) {
 	t.Parallel()
-	s := clitest.Roles(t)
+	s := clitest.NewRoleSite(t)
 	s.Exec(`CREATE OR REPLACE FUNCTION sexton.group_deletion_cutoff() RETURNS date LANGUAGE plpgsql STABLE AS
 		$$ BEGIN IF current_setting('transaction_read_only') = 'on' THEN RAISE 'not now'; END IF; RETURN NULL; END $$`)
 	jobs := plannedJobs(s.Site)
@@ -73,8 +73,8 @@ func TestPlanGoesOnWithoutOneJob(t *testing.T) {
 	require.NotContains(t, jobs["migrate_external_diff"], "error")
 }
 
-// Where deletions are kept, plan and doctor name what would not come back.
-func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
+// If undo is enabled, plan and doctor report what undo would not restore.
+func TestPlanReportsWhatUndoCannotRestore(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("ALTER TABLE issues ADD secret text, ADD UNIQUE (id, project_id);" +
@@ -107,5 +107,5 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	require.Equal(t, "table public.keyless", losses[0].(map[string]any)["object"])
 	require.Equal(t, "table public.issues", losses[1].(map[string]any)["object"])
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__TABLES=public.projcts")
-	s.Says(2, `no definition has the parent "public.projcts"`, "config", "check")
+	s.RequireError(2, `no definition has the parent "public.projcts"`, "config", "check")
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func statusCommand(env *cli.Env) *cobra.Command {
-	return env.On("", &cobra.Command{
+	return env.DatabaseCommand("", &cobra.Command{
 		Use:   "status",
 		Short: "Show running jobs, backlog, last runs, and what jobs wait for",
 		Long: `Shows the backlog of each deletion table, the running jobs with rows, rows per second and estimated
@@ -78,8 +78,8 @@ func printStatus(w io.Writer, document operator.Reading) {
 	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 }
 
-// printJobs prints the running jobs, then all jobs, then what jobs wait for and their
-// errors. Names include the database if there are several.
+// printJobs prints the running jobs, all jobs, what jobs wait for, and their last errors.
+// The names include the database if the jobs work in several databases.
 func printJobs(w io.Writer, jobs []operator.JobState) {
 	several := slices.ContainsFunc(jobs, func(j operator.JobState) bool { return j.Database != jobs[0].Database })
 	name := func(j operator.JobState) string {

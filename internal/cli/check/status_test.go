@@ -10,7 +10,7 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-func TestStatusShowsBacklogLeaseAndWhatRuns(t *testing.T) {
+func TestStatusShowsBacklogLeaseAndRunningJob(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id <= 3")
@@ -34,10 +34,10 @@ func TestStatusShowsBacklogLeaseAndWhatRuns(t *testing.T) {
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, stats)
 		VALUES ($1, 'main', 'host:1:abc', now() - interval '200 seconds', '{"processed": 1, "delete_count_by_table": {"issues": 400000}}')`, clitest.Kind)
 	_, job, _ = s.StatusOf()
-	require.Nil(t, job["running"], "its worker is dead")
+	require.Nil(t, job["running"], "the run has no running worker")
 	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
 
-	enter(s, "host:1:abc")
+	insertClient(s, "host:1:abc")
 	_, job, _ = s.StatusOf()
 	running, _ := job["running"].(map[string]any)
 	require.Equal(t, []string{"holder", "rows", "rows_per_second", "run_id", "seconds_left", "started_at", "stats"},
@@ -49,16 +49,16 @@ func TestStatusShowsBacklogLeaseAndWhatRuns(t *testing.T) {
 
 	s.Exec(`UPDATE sexton.runs SET stats = '{"delete_count": 5, "waiting_for": "replica r1 12 s behind"}'`)
 	_, job, _ = s.StatusOf()
-	require.Equal(t, "replica r1 12 s behind", job["waiting_for"], "what the pass says itself")
+	require.Equal(t, "replica r1 12 s behind", job["waiting_for"], "the run records what it waits for")
 	require.Regexp(t, `\nWAITING +FOR\n\S+ +replica r1 12 s behind\n\ncron`, s.OK("status"))
 
 	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '16 seconds'")
 	_, job, _ = s.StatusOf()
-	require.Nil(t, job["running"], "its worker has been silent for too long")
-	require.Contains(t, job["waiting_for"], "lease held by", "what a dead pass said last is over")
+	require.Nil(t, job["running"], "the worker has sent no heartbeat for 16 s")
+	require.Contains(t, job["waiting_for"], "lease held by", "the record of a dead run is ignored")
 }
 
-func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
+func TestStatusShowsWhatJobsWaitFor(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)",
@@ -90,7 +90,7 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 			"1 tombstone deferred until 2100-01-02T03:04:05Z, after: builds: no answer",
 			"",
 		},
-		{"consume_after = 'infinity'", "1 tombstone deferred, after: builds: no answer", "deferred until further notice"},
+		{"consume_after = 'infinity'", "1 tombstone deferred, after: builds: no answer", "no time is printed"},
 	} {
 		s.Exec("UPDATE loose_foreign_keys_deleted_records SET " + each.set)
 		require.Contains(t, s.OK("status"), each.want, each.why)
@@ -103,10 +103,10 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 	s.Pause()
 	_, job, _ = s.StatusOf()
 	require.Equal(t, true, job["paused"])
-	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"], "the pause comes first")
+	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"], "a pause has precedence over other reasons")
 }
 
-func TestStatusCountsABacklog(t *testing.T) {
+func TestStatusCountsBacklog(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name)
@@ -121,7 +121,7 @@ func TestStatusCountsABacklog(t *testing.T) {
 	require.Equal(t, true, table["capped"])
 	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10,000\+ +\d+s +0 +0\n`, s.OK("status"))
 
-	// By parent table it stops earlier.
+	// The count of a parent's tombstones is capped at 1,000.
 	s.Exec(`DELETE FROM loose_foreign_keys_deleted_records;
 		INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at)
 		SELECT id, 'public.projects', now() - interval '1 minute' FROM generate_series(1, 1001) AS id
@@ -130,14 +130,14 @@ func TestStatusCountsABacklog(t *testing.T) {
 	parents, ok := table["parents"].([]any)
 	require.True(t, ok)
 	require.Len(t, parents, 2)
-	require.Subset(t, parents[0], map[string]any{"parent": "public.users", "pending": 1.0}, "the oldest comes first")
+	require.Subset(t, parents[0], map[string]any{"parent": "public.users", "pending": 1.0}, "the parent with the oldest tombstone is first")
 	require.InDelta(t, 7200, parents[0].(map[string]any)["oldest_age_seconds"], 60)
 	require.Subset(t, parents[1], map[string]any{"parent": "public.projects", "pending": 1000.0, "capped": true})
 	require.Regexp(t,
 		`(?m)^PARENT +DATABASE +PENDING +OLDEST\npublic\.users +main +1 +2h0m.*\npublic\.projects +main +1,000\+ +1m`,
 		s.OK("status"))
 
-	// What waits for its second look is no backlog.
+	// Removed tombstones that will be rechecked do not count as pending.
 	s.Exec(`DELETE FROM loose_foreign_keys_deleted_records; INSERT INTO sexton.swept (database, parent, integer_keys, text_keys) VALUES
 		('main', 'public.projects', '{1,2}', NULL), ('main', 'public.tags', NULL, '{a}'), ('other', 'public.projects', '{4}', NULL)`)
 	table, job, _ := s.StatusOf()
@@ -148,16 +148,16 @@ func TestStatusCountsABacklog(t *testing.T) {
 	require.NotContains(t, s.OK("migrate", "down"), "pending")
 }
 
-// enter adds a live worker.
-func enter(s *clitest.Site, client string) {
+// insertClient inserts the heartbeat of a running worker.
+func insertClient(s *clitest.Site, client string) {
 	s.Tb.Helper()
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ($1, 'host', 1, now(), now())", client)
 }
 
-func TestStatusSaysThatTheTickIsSpent(t *testing.T) {
+func TestStatusAfterALimitedRun(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	enter(s, "host:1:abc")
+	insertClient(s, "host:1:abc")
 	s.Exec("DELETE FROM projects WHERE id <= 3")
 	s.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '10 seconds')", clitest.Kind)
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats)
@@ -168,11 +168,11 @@ func TestStatusSaysThatTheTickIsSpent(t *testing.T) {
 
 	s.Exec("UPDATE sexton.schedules SET last_tick = now() + interval '1 second'")
 	_, job, _ = s.StatusOf()
-	require.Nil(t, job["waiting_for"], "a new tick has come")
+	require.Nil(t, job["waiting_for"], "a new tick has been inserted")
 }
 
-// The worker that leads River inserts the ticks of its own schedules. Others' have none,
-// which status and doctor say.
+// Only the schedules of the leader's configuration get ticks. status and doctor report
+// the schedules that other workers have and the leader lacks.
 func TestSchedulesThatTheLeaderLacks(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -180,21 +180,21 @@ func TestSchedulesThatTheLeaderLacks(t *testing.T) {
 		('a', 'host', 1, '{loose_foreign_keys_cleanup/main}'), ('b', 'host', 2, '{loose_foreign_keys_cleanup/main,adjourned_group_deletion/main}'),
 		('c', 'host', 3, '{adjourned_group_deletion/main}'), ('d', 'host', 4, '{schedule_migrate_external_diffs/main}')`)
 	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '1 hour' WHERE client_id = 'd'")
-	lead := func(client string) map[string]any {
+	cronWithLeader := func(client string) map[string]any {
 		s.Exec("DELETE FROM sexton.river_leader")
 		s.Exec("INSERT INTO sexton.river_leader (elected_at, expires_at, leader_id) VALUES (now(), now() + interval '1 hour', $1)", client)
 		return s.JSON(0, "status").(map[string]any)["cron"].(map[string]any)
 	}
-	require.Nil(t, lead("b")["unled"], "it has all schedules of workers that live")
+	require.Nil(t, cronWithLeader("b")["unled"], "the leader has all schedules of running workers")
 	require.Equal(t, []any{map[string]any{
 		"kind": "adjourned_group_deletion", "database": "main",
 		"workers": []any{"b", "c"},
-	}}, lead("a")["unled"])
-	const said = "adjourned_group_deletion of main has no ticks: the leader's configuration lacks it (configured in b, c)"
-	require.Contains(t, s.OK("status"), "\n"+said+"\n")
-	requireFindings(s, 5, "cron", "warning | adjourned_group_deletion | "+said+
+	}}, cronWithLeader("a")["unled"])
+	const warning = "adjourned_group_deletion of main has no ticks: the leader's configuration lacks it (configured in b, c)"
+	require.Contains(t, s.OK("status"), "\n"+warning+"\n")
+	requireFindings(s, 5, "cron", "warning | adjourned_group_deletion | "+warning+
 		" | give all workers the same enabled components and databases; until then only commits start the job")
-	require.Nil(t, lead("somebody")["unled"], "a leader of whom nothing is known")
+	require.Nil(t, cronWithLeader("somebody")["unled"], "the leader has no heartbeat, so its schedules are unknown")
 }
 
 func TestMain(m *testing.M) { clitest.Main(m) }

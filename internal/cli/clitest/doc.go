@@ -1,12 +1,13 @@
-// Package clitest runs commands in tests: in process, on databases with a small
-// application.
+// Package clitest runs commands in tests. The commands run in the test process, on
+// databases with a small application.
 //
-//	Plain, Prepared, Installed ─► Site ─► Run(args) ─► Result        one database
-//	PlainTwo, InstalledTwo ─────► TwoSites                           two, with the jobs in one of them
+//	Plain, Prepared, Installed ─► Site ─► Run(args) ─► Result                       one database
+//	PlainTwoDatabases, InstalledTwoDatabases ─► TwoDatabases                        two databases
 //
-// Main is the TestMain of a package that uses it. Run runs a command line as cmd/worker
-// does, with the environment of the test, and returns exit code and output.
+// Main is the TestMain of each package with such tests. Run runs a command line in the
+// same way as cmd/worker, with the environment of the site, and returns the exit code and
+// the output.
 //
-// Its one invariant: each site is a database of one test alone, so tests run in parallel.
-// Sites with everything installed are copies of templates that are made once.
+// The invariant: each site has its own database, so that tests can run in parallel. Sites
+// with an installation are copies of a template that is created once.
 package clitest

@@ -10,8 +10,8 @@ import (
 	"sexton/internal/s3test"
 )
 
-// Main runs the tests of a package. With AsProgram in its environment the test binary
-// runs the program instead.
+// Main runs the tests of a package. If AsProgram is in the environment, it runs the
+// program instead.
 func Main(m *testing.M) {
 	if slices.Contains(os.Environ(), AsProgram) {
 		os.Exit(root.Main(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))

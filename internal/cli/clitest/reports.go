@@ -11,7 +11,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// StatusOf returns the first deletion table, the first job and the leases of the status.
+// StatusOf returns three parts of `sexton status --json`: the only deletion table, the
+// only job, and the leases.
 func (s *Site) StatusOf() (table, job map[string]any, leases []any) {
 	s.Tb.Helper()
 	document, ok := s.JSON(0, "status").(map[string]any)
@@ -29,16 +30,17 @@ func (s *Site) StatusOf() (table, job map[string]any, leases []any) {
 	return first("deletion_tables"), first("jobs"), leases
 }
 
-// Examined runs the doctor, which must end with the exit code and change nothing.
-func (s *Site) Examined(code int) (doctor.Report, Result) {
+// RunDoctor runs doctor and returns its report. It requires the exit code, and that the
+// command changes nothing.
+func (s *Site) RunDoctor(code int) (doctor.Report, Result) {
 	s.Tb.Helper()
 	before := s.Snapshot()
 	r := s.Run("doctor", "--json")
 	require.Equal(s.Tb, code, r.Code, "%s%s", r.Stdout, r.Stderr)
-	require.Equal(s.Tb, before, s.Snapshot(), "something was changed")
+	require.Equal(s.Tb, before, s.Snapshot(), "doctor changed the database")
 	var report doctor.Report
 	require.NoError(s.Tb, json.Unmarshal([]byte(r.Stdout), &report), r.Stdout)
-	// The tests connect as a superuser, which doctor says of each database.
+	// Tests connect as a superuser. Remove the finding about that role.
 	report.Findings = slices.DeleteFunc(report.Findings, func(f doctor.Finding) bool {
 		return f.Severity == problem.Info && f.Check == "superusers" && strings.Contains(f.Message, "is a superuser")
 	})
@@ -51,9 +53,9 @@ func (s *Site) Examined(code int) (doctor.Report, Result) {
 	return report, r
 }
 
-// Diagnosis returns the result of one check, with the findings as one line each:
+// CheckResult returns the result of one check and its findings. A finding is one line:
 // severity, object, message, fix.
-func (s *Site) Diagnosis(report doctor.Report, check string) (result doctor.Result, lines []string) {
+func (s *Site) CheckResult(report doctor.Report, check string) (result doctor.Result, lines []string) {
 	s.Tb.Helper()
 	for _, c := range report.Checks {
 		if c.Check == check {
@@ -73,8 +75,8 @@ func (s *Site) Diagnosis(report doctor.Report, check string) (result doctor.Resu
 	return result, lines
 }
 
-// Found returns the checks with findings above the severity info.
-func Found(report doctor.Report) []string {
+// ChecksWithProblems returns the names of the checks with an error or a warning.
+func ChecksWithProblems(report doctor.Report) []string {
 	var names []string
 	for _, f := range report.Findings {
 		if f.Severity != "info" && !slices.Contains(names, f.Check) {

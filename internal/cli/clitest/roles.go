@@ -13,8 +13,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// RoleSite is the reference application with every job, and the three roles as the
-// program prints them.
+// RoleSite is the reference application with all jobs. Its three roles have the
+// privileges that `sexton grants` prints.
 type RoleSite struct {
 	*Site
 
@@ -38,8 +38,8 @@ func roleSite(tb testing.TB, db *pgtest.Database) RoleSite {
 	return s
 }
 
-// Roles returns a new RoleSite on a copy of a template.
-func Roles(t *testing.T) RoleSite {
+// NewRoleSite returns a RoleSite on a copy of a template, with new roles.
+func NewRoleSite(t *testing.T) RoleSite {
 	s := roleSite(t, pgtest.FromTemplate(t, "roles", func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"+exampleapp.Schema()+
 			rolesRows); err != nil {
@@ -57,9 +57,9 @@ func Roles(t *testing.T) RoleSite {
 	return s
 }
 
-// As runs statements as a role, each in its own transaction, and returns the rows of the
-// last one.
-func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string {
+// ExecAs runs statements as a role, each in its own transaction. It returns the rows of
+// the last statement.
+func (s RoleSite) ExecAs(t *testing.T, role string, statements ...string) [][]string {
 	conn := pgtest.Connect(t, s.AsRole(role)+"&search_path=public")
 	var result [][]string
 	for _, statement := range statements {
@@ -78,8 +78,9 @@ func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string
 	return result
 }
 
-// Forbidden requires that each statement of the role fails for lack of a privilege.
-func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
+// RequireForbidden requires that each statement fails with insufficient_privilege (42501)
+// if the role runs it.
+func (s RoleSite) RequireForbidden(t *testing.T, role string, statements ...string) {
 	conn := pgtest.Connect(t, s.AsRole(role)+"&search_path=public")
 	for _, statement := range statements {
 		_, err := conn.Exec(t.Context(), statement)
@@ -89,6 +90,6 @@ func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
 	}
 }
 
-// EveryComponent enables all jobs.
+// EveryComponent is a configuration that enables all jobs except retention.
 const EveryComponent = "ghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\nadjourned_groups: {enabled: true}\n" +
 	"external_diffs: {enabled: true, bucket: \"file:///nowhere/diffs\"}\nloose_foreign_keys: {undo: {keep: 24h}}\n"

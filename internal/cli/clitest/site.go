@@ -17,14 +17,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// AsProgram makes the test binary run the program, for commands that need their own
-// process.
+// AsProgram is an environment variable. With it, the test binary runs the program, for
+// tests that need a process per command.
 const AsProgram = "SEXTON_TEST_AS_PROGRAM=yes"
 
-// Kind is the job of the small application.
+// Kind is the kind of the only job of the small application.
 const Kind = "loose_foreign_keys_cleanup"
 
-// tables is a small application: ten projects with ten issues each.
+// tables creates the small application: ten projects with ten issues each.
 const tables = `
 CREATE TABLE projects (id bigint PRIMARY KEY, name text);
 CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint, author_id bigint NOT NULL DEFAULT 0, title text);
@@ -37,36 +37,36 @@ INSERT INTO projects SELECT id, 'project ' || id FROM generate_series(1, 10) AS 
 INSERT INTO issues (id, project_id) SELECT id, id % 10 + 1 FROM generate_series(1, 100) AS id;
 `
 
-// GoodDefinitions has the definitions of the small application.
+// GoodDefinitions is the definition file of the small application.
 const GoodDefinitions = `issues:
   - table: projects
     column: project_id
     on_delete: async_delete
 `
 
-// Site is a database with the application's tables, and a folder with the files that
-// point Sexton at it.
+// Site is a database with the application's tables, and a folder with Sexton's
+// configuration for that database.
 type Site struct {
 	*pgtest.Database
 
 	Tb  testing.TB
 	Dir string
-	// Environ is the environment of commands; it names the configuration file.
+	// Environ is the environment of the commands. It contains SEXTON_CONFIG.
 	Environ []string
 }
 
-// Plain returns a site without Sexton.
+// Plain returns a site in which Sexton is not installed.
 func Plain(tb testing.TB) *Site {
 	return NewSite(tb, pgtest.FromTemplate(tb, "plain", createTables))
 }
 
-// Installed returns a site with Sexton's tables and triggers.
+// Installed returns a site in which Sexton's tables and triggers are installed.
 func Installed(tb testing.TB) *Site {
 	return Prepared(tb, tables, "")
 }
 
-// Prepared returns a site with these tables and settings, on a copy of a template in
-// which Sexton is installed.
+// Prepared returns a site with the given tables and settings in which Sexton is
+// installed. Its database is a copy of a template.
 func Prepared(tb testing.TB, sql, settings string) *Site {
 	s := NewSite(tb, pgtest.FromTemplate(tb, sql+settings, func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, sql); err != nil {
@@ -100,7 +100,7 @@ func execute(ctx context.Context, url, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// NewSite returns a site on a database.
+// NewSite returns a site with the given database. It does not change the database.
 func NewSite(tb testing.TB, db *pgtest.Database) *Site {
 	s := &Site{Database: db, Tb: tb, Dir: tb.TempDir()}
 	s.Environ = []string{"SEXTON_CONFIG=" + s.Path("sexton.yaml")}
@@ -109,8 +109,8 @@ func NewSite(tb testing.TB, db *pgtest.Database) *Site {
 	return s
 }
 
-// Configure writes sexton.yaml with one database, with its url in line 2, column 15, and
-// the rest from line 3 on.
+// Configure writes a sexton.yaml with one database. The URL is in line 2, column 15, and
+// rest begins in line 3.
 func (s *Site) Configure(url, rest string) {
 	s.Tb.Helper()
 	s.Write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q}\n%s", url, rest))
@@ -121,13 +121,13 @@ func (s *Site) Write(name, content string) {
 	require.NoError(s.Tb, os.WriteFile(s.Path(name), []byte(content), 0o600))
 }
 
-// Path returns the path of a file in the folder.
+// Path returns the path of a file in the folder of the site.
 func (s *Site) Path(name string) string { return filepath.Join(s.Dir, name) }
 
-// Run runs a command.
+// Run runs a command with the environment of the site.
 func (s *Site) Run(args ...string) Result { return Run(s.Environ, args...) }
 
-// OK runs a command that must succeed and returns its standard output.
+// OK runs a command, requires exit code 0, and returns the standard output.
 func (s *Site) OK(args ...string) string {
 	s.Tb.Helper()
 	r := s.Run(args...)
@@ -135,16 +135,16 @@ func (s *Site) OK(args ...string) string {
 	return r.Stdout
 }
 
-// Says runs a command that must end with the exit code and have the text on standard
-// error.
-func (s *Site) Says(code int, want string, args ...string) {
+// RequireError runs a command. It requires the exit code, and that standard error
+// contains the wanted text.
+func (s *Site) RequireError(code int, want string, args ...string) {
 	s.Tb.Helper()
 	r := s.Run(args...)
 	require.Equal(s.Tb, code, r.Code, "sexton %v: %s", args, r.Stderr)
 	require.Contains(s.Tb, r.Stderr, want, "sexton %v", args)
 }
 
-// JSON runs a command with --json, requires the exit code and decodes the one document on
+// JSON runs a command with --json, requires the exit code, and decodes the document on
 // standard output.
 func (s *Site) JSON(code int, args ...string) any {
 	s.Tb.Helper()
@@ -155,8 +155,8 @@ func (s *Site) JSON(code int, args ...string) any {
 	return document
 }
 
-// Snapshot lists all objects and rows of the database, each with the transaction that
-// last wrote it.
+// Snapshot returns all objects and rows of the database. Each has the ID of the
+// transaction that wrote it last, so that every change shows.
 func (s *Site) Snapshot() [][]string {
 	s.Tb.Helper()
 	return s.Rows(`
@@ -173,13 +173,14 @@ func (s *Site) Snapshot() [][]string {
 		ORDER BY 1, 2, 3`)
 }
 
-// Result is the outcome of one command.
+// Result has the exit code and the output of one command.
 type Result struct {
 	Code           int
 	Stdout, Stderr string
 }
 
-// Run runs one command line in process, as main does.
+// Run runs one command line in this process, in the same way as the main function of the
+// program.
 func Run(environ []string, args ...string) Result {
 	var stdout, stderr bytes.Buffer
 	code := root.Main(args, environ, &stdout, &stderr)

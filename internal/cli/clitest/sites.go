@@ -16,28 +16,29 @@ import (
 // LeaseKey is the lease key of Kind.
 const LeaseKey = "loose_foreign_keys/cleanup_worker:main"
 
-// Orphans counts issues whose project is gone.
+// Orphans returns the number of issues whose project has been deleted.
 func (s *Site) Orphans() int64 {
 	s.Tb.Helper()
 	return pgtest.Scalar[int64](s.Tb, s.Database,
 		"SELECT count(*) FROM issues WHERE project_id NOT IN (SELECT id FROM projects)")
 }
 
-// Pause pauses Kind.
+// Pause pauses the queue of Kind.
 func (s *Site) Pause() {
 	s.Tb.Helper()
 	s.Exec("INSERT INTO sexton.river_queue (name, created_at, updated_at, paused_at, metadata) VALUES ($1, now(), now(), '2026-01-02T03:04:05Z', '{}')", Kind)
 }
 
-// HoldLease gives the lease LeaseKey to another holder.
+// HoldLease inserts the lease LeaseKey with another worker as holder.
 func (s *Site) HoldLease() {
 	s.Tb.Helper()
 	s.Exec(`INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) 
 		VALUES ($1, 7, 'host:1:abc', '2026-01-02T03:04:05Z', '2099-01-02T03:04:05Z')`, LeaseKey)
 }
 
-// Logged decodes the log lines on standard error, one object each.
-func (r Result) Logged(t *testing.T) []map[string]any {
+// LogLines decodes the log lines on standard error, which must be JSON. It removes their
+// times.
+func (r Result) LogLines(t *testing.T) []map[string]any {
 	var lines []map[string]any
 	for line := range strings.Lines(r.Stderr) {
 		var entry map[string]any
@@ -49,8 +50,8 @@ func (r Result) Logged(t *testing.T) []map[string]any {
 	return lines
 }
 
-// GroupSite is the reference application with the job that decides about groups, an
-// administrator (1), Ada (2), who owns the group 11 below 10, and Ben (3).
+// GroupSite returns the reference application with the job that deletes groups. User 1 is
+// an administrator, user 2 owns the group 11 below group 10, and user 3 owns nothing.
 func GroupSite(t *testing.T) *Site {
 	s := Prepared(t, exampleapp.Schema()+`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
@@ -66,14 +67,14 @@ func GroupSite(t *testing.T) *Site {
 	return s
 }
 
-// The kinds that move diffs.
+// ScheduleKind and MoveKind are the kinds of the jobs that move diffs.
 const (
 	ScheduleKind = "schedule_migrate_external_diffs"
 	MoveKind     = "migrate_external_diff"
 )
 
-// DiffSite is the reference application with one merge request (7) and its diffs 1 and 2,
-// which go to a folder.
+// DiffSite returns the reference application with the merge request 7 and its diffs 1 and
+// 2. The jobs move diffs to the returned folder.
 func DiffSite(t *testing.T) (s *Site, folder string) {
 	folder = t.TempDir()
 	const settings = "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://%s\"}\n"
@@ -94,10 +95,10 @@ func DiffSite(t *testing.T) (s *Site, folder string) {
 	return s, folder
 }
 
-// Refused requires that each command ends with the exit code, prints one line to standard
-// error per wanted text in any order, prints nothing to standard output, and leaves the
-// database unchanged.
-func (s *Site) Refused(t *testing.T, code int, commands [][]string, wants ...string) {
+// RequireRefused requires that each command fails with the exit code and changes nothing.
+// Standard error must have exactly one line for each wanted text, in any order, and
+// standard output must be empty.
+func (s *Site) RequireRefused(t *testing.T, code int, commands [][]string, wants ...string) {
 	before := s.Snapshot()
 	for _, args := range commands {
 		r := s.Run(args...)
@@ -108,11 +109,11 @@ func (s *Site) Refused(t *testing.T, code int, commands [][]string, wants ...str
 		}
 		require.Equal(t, len(wants), strings.Count("\n"+r.Stderr, "\nsexton: "), "sexton %v: %s", args, r.Stderr)
 	}
-	require.Equal(t, before, s.Snapshot(), "something was changed")
+	require.Equal(t, before, s.Snapshot(), "the commands changed the database")
 }
 
-// With returns the site's URL with another database name, user or host.
-func (s *Site) With(change func(u *url.URL)) string {
+// ChangedURL returns the URL of the site's database after change has been applied.
+func (s *Site) ChangedURL(change func(u *url.URL)) string {
 	s.Tb.Helper()
 	u := pgtest.Must(url.Parse(s.URL))(s.Tb)
 	change(u)

@@ -44,7 +44,7 @@ type demoFlags struct {
 // Command returns the command demo.
 func Command(env *cli.Env) *cobra.Command {
 	var flags demoFlags
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "demo",
 		Short: "Run Sexton on a private Postgres with sample data",
 		Long: `Starts a private Postgres on a Unix socket, loads the sample data of a small application like

@@ -12,24 +12,24 @@ import (
 func TestArgumentsAreCheckedAgainstTheKind(t *testing.T) {
 	t.Parallel()
 	job := riverjobs.Job{
-		Kind: "bury", Args: map[string]string{
-			"group_id": migrate.Bigint, "quietly": migrate.Boolean,
+		Kind: "destroy", Args: map[string]string{
+			"group_id": migrate.Bigint, "silent": migrate.Boolean,
 			"note": migrate.Text,
 		},
-		Defaults: map[string]any{"quietly": false},
+		Defaults: map[string]any{"silent": false},
 	}
 	for raw, want := range map[string]string{
-		`{"group_id": 7, "note": "x"}`:                                "",
-		`{"group_id": 9007199254740993, "note": "", "quietly": true}`: "",
-		``:                                     `the argument group_id is missing; bury takes {"group_id": bigint, "note": text, "quietly": boolean}`,
-		`{"group_id": 7}`:                      "the argument note is missing",
-		`[]`:                                   "must be a JSON object",
-		`null`:                                 "must be a JSON object",
-		`{"group": 7}`:                         `the job has no argument "group"`,
-		`{"group_id": 7.5, "note": "x"}`:       "the argument group_id must be a whole number",
-		`{"group_id": null, "note": "x"}`:      "the argument group_id must be a whole number",
-		`{"group_id": 7, "note": 3}`:           "the argument note must be a text",
-		`{"group_id":7,"note":"","quietly":1}`: "the argument quietly must be true or false",
+		`{"group_id": 7, "note": "x"}`:                               "",
+		`{"group_id": 9007199254740993, "note": "", "silent": true}`: "",
+		``:                                    `the argument group_id is missing; destroy takes {"group_id": bigint, "note": text, "silent": boolean}`,
+		`{"group_id": 7}`:                     "the argument note is missing",
+		`[]`:                                  "must be a JSON object",
+		`null`:                                "must be a JSON object",
+		`{"group": 7}`:                        `the job has no argument "group"`,
+		`{"group_id": 7.5, "note": "x"}`:      "the argument group_id must be a whole number",
+		`{"group_id": null, "note": "x"}`:     "the argument group_id must be a whole number",
+		`{"group_id": 7, "note": 3}`:          "the argument note must be a text",
+		`{"group_id":7,"note":"","silent":1}`: "the argument silent must be true or false",
 	} {
 		_, err := completeArgs(job, raw)
 		if want == "" {
@@ -40,8 +40,8 @@ func TestArgumentsAreCheckedAgainstTheKind(t *testing.T) {
 	}
 	args, err := completeArgs(job, `{"note": "x", "group_id": 9007199254740993}`)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"group_id": 9007199254740993, "note": "x", "quietly": false}`, string(args))
-	require.Contains(t, string(args), "9007199254740993", "no digit is lost")
-	_, err = completeArgs(riverjobs.Job{Kind: "sweep"}, `{"a": 1}`)
-	require.ErrorContains(t, err, "sweep takes no arguments")
+	require.JSONEq(t, `{"group_id": 9007199254740993, "note": "x", "silent": false}`, string(args))
+	require.Contains(t, string(args), "9007199254740993", "all digits are kept")
+	_, err = completeArgs(riverjobs.Job{Kind: "verify"}, `{"a": 1}`)
+	require.ErrorContains(t, err, "verify takes no arguments")
 }

@@ -1,5 +1,5 @@
-// Package jobs holds the commands that run jobs: the worker, single runs and the queue.
-// Its entry points are Commands and WorkerCommand.
+// Package jobs has the commands that run jobs: the worker, single runs and the queue. Its
+// entry points are Commands and WorkerCommand.
 //
 //	job list, run, enqueue ─┬─► river_jobs, installation
 //	pause, resume ──────────┘
@@ -15,7 +15,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// Commands returns the commands of this package except the worker.
+// Commands returns the commands job, pause and resume.
 func Commands(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{jobCommand(env), pauseCommand(env), resumeCommand(env)}
 }

@@ -31,7 +31,7 @@ type listedJob struct {
 }
 
 func jobListCommand(env *cli.Env) *cobra.Command {
-	return env.On("", &cobra.Command{
+	return env.DatabaseCommand("", &cobra.Command{
 		Use:     "list",
 		Short:   "List the enabled jobs with schedule and last run",
 		Example: "  sexton job list",

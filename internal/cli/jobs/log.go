@@ -10,8 +10,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// riverFilter drops two messages of River: a schedule without a tick at this time, and a
-// term as leader that was cancelled by a stop.
+// riverFilter drops two log messages of River that need no action: that a schedule has no
+// tick at this time, and that the start of a queue maintainer was canceled by a stop.
 type riverFilter struct{ slog.Handler }
 
 func (h riverFilter) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -35,12 +35,13 @@ func (h riverFilter) Handle(ctx context.Context, record slog.Record) error {
 	return h.Handler.Handle(ctx, record) //nolint:wrapcheck // the handler's own
 }
 
-// riverEvery is how often one message of River is logged. Without its database, each
-// queue logs several times a second.
+// riverEvery is the interval at which one message of River is logged. While its database
+// is down, each queue logs several messages a second.
 const riverEvery = 30 * time.Second
 
-// limitRiverLog logs each message of River once per half minute. Messages about one job
-// are always logged, because no other message replaces them.
+// limitRiverLog returns a handler that logs each message of River at most once per
+// riverEvery. It does not limit messages about a job, because each of them is about
+// another job.
 func limitRiverLog(log *slog.Logger) *jobrun.Dedup {
 	return jobrun.NewDedup(riverFilter{log.Handler()}, riverEvery, func(record slog.Record) string {
 		group := jobrun.ByMessage(record)

@@ -19,7 +19,7 @@ import (
 
 func jobEnqueueCommand(env *cli.Env) *cobra.Command {
 	var args string
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "enqueue KIND",
 		Short: "Insert a job for a worker",
 		Long: `Inserts a job into River and prints its ID. If a job with the same arguments is pending, prints the
@@ -41,7 +41,8 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 	if !json.Valid([]byte(args)) {
 		return cli.Usage(fmt.Errorf("--args %s is not JSON", args))
 	}
-	// The database checks this too, but against the configuration of the last migrate up.
+	// The database also checks the name, but against the configuration of the last
+	// `migrate up`.
 	if _, err := cli.ChooseDatabase(all.Config, databaseIn(args)); err != nil {
 		return err
 	}
@@ -56,16 +57,16 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 	pauses, err := installation.Pauses(ctx, all)
 	if paused := pauses[kind]; paused != "" {
 		document["waiting_for"] = paused
-		return errors.Join(err, env.Say(document, "%s: job %d waits because the kind is %s (sexton resume %s)\n", kind,
+		return errors.Join(err, env.PrintText(document, "%s: job %d waits because the kind is %s (sexton resume %s)\n", kind,
 			id, paused, kind))
 	}
-	return errors.Join(err, env.Say(document, "%s: job %d\n", kind, id))
+	return errors.Join(err, env.PrintText(document, "%s: job %d\n", kind, id))
 }
 
 func pauseCommand(env *cli.Env) *cobra.Command {
 	var reason string
 	var every bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "pause [KIND]",
 		Short: "Pause a kind of job, or all kinds, on every worker",
 		Long: `Pauses the River queue of a kind. The pause applies to all workers immediately, survives restarts,
@@ -90,7 +91,7 @@ paused separately: adjourned_group_deletion selects the groups, and group_destro
 
 func resumeCommand(env *cli.Env) *cobra.Command {
 	var every bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:               "resume [KIND]",
 		Short:             "Resume a kind of job, or all kinds",
 		Example:           "  sexton resume loose_foreign_keys_cleanup\n  sexton resume --all",
@@ -103,7 +104,7 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// setPaused pauses or resumes the queue of a kind, or of all kinds.
+// setPaused pauses or resumes the queue of a kind, or of all kinds if kinds is empty.
 func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, reason string) error {
 	by := database.Change{Actor: installation.Actor(), Reason: reason}
 	return env.With(ctx, strings.Join(kinds, ""), func(all *installation.Connections) error {
@@ -115,12 +116,13 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, re
 		if !one {
 			kinds = all.Kinds()
 		}
-		var left error // The others do not wait for a kind that cannot be paused.
+		// If a kind cannot be paused, the other kinds are still paused.
+		var failed error
 		reports, text := []pauseReport{}, ""
 		for _, kind := range kinds {
 			note, err := all.SetPaused(ctx, kind, pause, by)
 			if err != nil {
-				left = errors.Join(left, fmt.Errorf("%s is unchanged: %w", kind, err))
+				failed = errors.Join(failed, fmt.Errorf("%s is unchanged: %w", kind, err))
 				continue
 			}
 			result := "paused"
@@ -137,16 +139,16 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, re
 		}
 		switch {
 		case !one:
-			return errors.Join(left, env.Say(reports, "%s", text))
-		case left != nil:
-			return left
+			return errors.Join(failed, env.PrintText(reports, "%s", text))
+		case failed != nil:
+			return failed
 		}
-		return env.Say(reports[0], "%s", text)
+		return env.PrintText(reports[0], "%s", text)
 	})
 }
 
 // pauseReport is the output of `sexton pause --json` and `sexton resume --json`. With
-// --all, the output is a list.
+// --all, the output is a list of reports.
 type pauseReport struct {
 	*installation.PauseNote
 

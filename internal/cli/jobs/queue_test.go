@@ -19,9 +19,9 @@ func TestEnqueue(t *testing.T) {
 	s := clitest.Installed(t)
 	require.Equal(t, clitest.Kind+": job 1\n", s.OK("job", "enqueue", clitest.Kind))
 	require.Equal(t, map[string]any{"kind": clitest.Kind, "job_id": 1.0}, s.JSON(0, "job", "enqueue", clitest.Kind),
-		"the job that is there")
+		"the existing job is returned")
 	require.Equal(t, clitest.Kind+": job 1\n", s.OK("job", "enqueue", clitest.Kind, "--args", `{"database": "main"}`),
-		"what the default says")
+		"the arguments are the default")
 	require.Equal(t, [][]string{{"1", clitest.Kind, "available", `{"database": "main"}`}},
 		s.Rows("SELECT id, queue, state, args FROM sexton.river_job"))
 }
@@ -61,7 +61,7 @@ func TestPauseAndResume(t *testing.T) {
 	s := clitest.Installed(t)
 	current := pgtest.Must(user.Current())(t)
 
-	// No worker has run, so River has no row for the queue yet.
+	// River has no row for the queue yet, because no worker has run.
 	require.Empty(t, s.Rows("SELECT FROM sexton.river_queue"))
 	require.Equal(t, clitest.Kind+": paused\n", s.OK("pause", clitest.Kind, "--reason", "long backup"))
 	var note struct {
@@ -80,7 +80,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Regexp(t, reason, s.OK("status"))
 	require.Regexp(t, reason+"; --force runs it anyway", s.OK("job", "run", clitest.Kind))
 
-	require.Equal(t, clitest.Kind+": paused\n", s.OK("pause", clitest.Kind), "again, without a reason")
+	require.Equal(t, clitest.Kind+": paused\n", s.OK("pause", clitest.Kind), "a second pause replaces the reason")
 	require.Equal(t, [][]string{{"pause", clitest.Kind, "long backup", ""}, {"pause", clitest.Kind, "", ""}},
 		s.Rows("SELECT action, target, reason, remote FROM sexton.audit WHERE actor <> '' ORDER BY id"))
 	_, job, _ = s.StatusOf()
@@ -88,10 +88,10 @@ func TestPauseAndResume(t *testing.T) {
 
 	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
 	require.Regexp(t, "^"+clitest.Kind+": is already paused by ann since [^ ]*Z; the earlier note is kept\n$",
-		s.OK("pause", clitest.Kind, "--reason", "migration"), "hers, by somebody else")
-	held, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "migration").(map[string]any)
+		s.OK("pause", clitest.Kind, "--reason", "migration"), "a pause by another actor is kept")
+	kept, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "migration").(map[string]any)
 	require.True(t, ok)
-	require.Equal(t, "ann", held["actor"])
+	require.Equal(t, "ann", kept["actor"])
 	_, job, _ = s.StatusOf()
 	require.Regexp(t, "^paused by ann since [^ ]*Z$", job["waiting_for"])
 
@@ -104,15 +104,16 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, false, job["paused"])
 	require.Nil(t, job["waiting_for"])
 	require.Equal(t, clitest.Kind+": was not paused; its workers were woken\n", s.OK("resume", clitest.Kind),
-		"once more does no harm")
+		"a second resume only wakes the workers")
 
-	// A pause by other means is not attributed to the earlier actor.
+	// A pause without a new note, as by another client of River, is not attributed to the
+	// earlier actor.
 	s.Exec("UPDATE sexton.river_queue SET paused_at = '2026-01-02T03:04:05Z'")
 	_, job, _ = s.StatusOf()
 	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"])
 }
 
-func TestAllKindsArePausedAtOnce(t *testing.T) {
+func TestPauseAll(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
 	s.OK("pause", "group_destroy", "--reason", "earlier")
@@ -131,8 +132,8 @@ func TestAllKindsArePausedAtOnce(t *testing.T) {
 	}
 }
 
-// A kind that cannot be paused is reported, and the others are paused.
-func TestAKindThatCannotBePausedStopsNoOther(t *testing.T) {
+// If one kind cannot be paused, `pause --all` reports it and pauses the other kinds.
+func TestPauseAllWithAKindThatCannotBePaused(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
 	s.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
@@ -179,7 +180,7 @@ func TestPauseAndResumeWithWrongArguments(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
+func TestStatusShowsTheHolderOfTheAwakeLock(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	key1, key2 := triggers.AwakeKey(clitest.Kind)
@@ -188,7 +189,7 @@ func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
 		pgtest.Exec(t, conn, "SET application_name = 'sexton worker'")
 		pgtest.Exec(t, conn, "SELECT "+take+"($1, $2)", key1, key2)
 		_, job, _ := s.StatusOf()
-		require.Nil(t, job["waiting_for"], "a worker may have it")
+		require.Nil(t, job["waiting_for"], "a worker is not reported")
 
 		pgtest.Exec(t, conn, "SET application_name = 'psql'")
 		pid := pgtest.Scalar[string](t, s.Database,
@@ -208,26 +209,27 @@ func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
 
 const diffsLease = "schedule_migrate_external_diffs_worker"
 
-// A killed foreground run leaves a lease of two hours and a row without heartbeats.
-func TestTheLeaseOfAKilledForegroundPassIsFreed(t *testing.T) {
+// If a foreground run was killed, its lease of two hours does not delay the next run,
+// because its client sends no heartbeats.
+func TestLeaseOfAKilledForegroundRun(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
 	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, seen_at, foreground) VALUES ('host:1:dead', 'host', 1, now() - interval '1 hour', true);
 		INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) VALUES ($$` + diffsLease + `$$, 7, 'host:1:dead', now(), now() + interval '2 h')`)
 	require.Regexp(t, diffsLease+` +host:1:dead +false +`, s.OK("status"))
 	require.Equal(t, "done", s.JSON(0, "job", "run", clitest.ScheduleKind).(map[string]any)["outcome"])
-	require.Empty(t, s.Rows("SELECT FROM sexton.clients"), "neither the dead one nor that which ran")
+	require.Empty(t, s.Rows("SELECT FROM sexton.clients"), "no client remains")
 	require.NotContains(t, s.OK("status"), "LEASE")
 }
 
-// A foreground run sends heartbeats and does not count as a worker.
-func TestAForegroundPassBeats(t *testing.T) {
+// A foreground run sends heartbeats, but does not count as a worker.
+func TestForegroundRunSendsHeartbeats(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
 	tx := pgtest.Begin(t, s.Pool(), "LOCK TABLE sexton.external_diff_cursors")
 	ended := make(chan clitest.Result, 1)
 	go func() { ended <- s.Run("job", "run", clitest.ScheduleKind, "--json") }()
-	pgtest.Await(t, s.Pool(), "the pass to have the lease",
+	pgtest.Await(t, s.Pool(), "the run to acquire the lease",
 		"SELECT EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE foreground)")
 	require.Regexp(t, diffsLease+` +\S+ +true +`, s.OK("status"))
 	require.Contains(t, s.Run("doctor").Stdout, "no worker is running")

@@ -16,19 +16,20 @@ import (
 	"sexton/internal/pace"
 )
 
-// worker holds the flags of `sexton run`.
+// worker has the flags of `sexton run`.
 type worker struct {
 	failFast bool
-	// refused has the reason why the last reload was refused.
+	// refused is the reason why the last reload failed.
 	refused *refusal
 }
 
-// refusal is why a worker refused its changed files, or nil.
+// refusal holds the reason why a worker refused its changed files. It is safe for
+// concurrent use.
 type refusal struct{ atomic.Pointer[string] }
 
 func (r *refusal) set(reason string) { r.Store(&reason) }
 
-// text returns the reason, or "".
+// text returns the reason, or "" if the last reload succeeded.
 func (r *refusal) text() string {
 	if reason := r.Load(); reason != nil {
 		return *reason
@@ -36,16 +37,16 @@ func (r *refusal) text() string {
 	return ""
 }
 
-// loaded is a configuration with its definitions.
+// loaded is a configuration with the content of its definition files.
 type loaded struct {
 	*config.Config
 
 	read installation.Files
 }
 
-// runWorker works until ctx ends. After SIGHUP, the worker reads its files, stops as
-// after SIGTERM, and starts with them. If they are invalid, it keeps the old
-// configuration.
+// runWorker runs the worker until ctx ends. On SIGHUP, it reads the files again, stops
+// the jobs as on SIGTERM, and starts with the new configuration. If the files are
+// invalid, it continues with the old configuration.
 func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -62,7 +63,7 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 			c, wait = next, installation.RetryFirst
 			log = env.Logger(c.Config)
 		case ctx.Err() == nil && database.Lost(err) && !flags.failFast:
-			// A database can be lost between any two steps of the start.
+			// The connection to a database can be lost at any step of the start.
 			log.WarnContext(ctx, "database_unreachable_at_start", "database", c.Jobs.Database, "error", err,
 				"wait_ms", wait.Milliseconds())
 			if pace.Sleep(ctx, wait) != nil {
@@ -75,7 +76,8 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	}
 }
 
-// readWorker reads the configuration and the definitions.
+// readWorker reads the configuration and the definition files. It returns an error if no
+// job is enabled.
 func readWorker(env *cli.Env) (*loaded, error) {
 	c, err := env.LoadConfig()
 	if err != nil {
@@ -84,7 +86,8 @@ func readWorker(env *cli.Env) (*loaded, error) {
 	return &loaded{Config: c, read: installation.ReadFiles(c)}, hasJobs(c)
 }
 
-// workUntilReload works with one configuration. It returns the next one after a reload.
+// workUntilReload runs the worker with one configuration. After a reload it returns the
+// next configuration, and nil when ctx ends.
 func workUntilReload(
 	ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups chan os.Signal, log *slog.Logger,
 ) (next *loaded, err error) {
@@ -133,7 +136,7 @@ func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan o
 	}
 }
 
-// fits checks the configuration and the definitions in the databases, as at a start.
+// fits checks the configuration and the definitions against the databases, as at a start.
 func (c *loaded) fits(ctx context.Context) error {
 	all, err := c.read.BindReachable(ctx, c.Config)
 	if err == nil {

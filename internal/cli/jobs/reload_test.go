@@ -12,15 +12,15 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Without its database, each queue of River logs several times a second. Messages about
-// one job are all logged.
-func TestRiverIsDampened(t *testing.T) {
+// A message of River that repeats is logged once per interval, with the number of
+// messages left out. Messages about a job are all logged.
+func TestRiverLogIsLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const skipped = "maintenance.PeriodicJobEnqueuer: " + riverjobs.Skipped
 		var text bytes.Buffer
-		dampened := limitRiverLog(slog.New(slog.NewTextHandler(&text, nil)))
-		log := slog.New(dampened)
+		limited := limitRiverLog(slog.New(slog.NewTextHandler(&text, nil)))
+		log := slog.New(limited)
 		for range 50 {
 			log.Info(skipped, "client", "one")
 			log.With("client", "two").Info(skipped)
@@ -28,7 +28,7 @@ func TestRiverIsDampened(t *testing.T) {
 			log.Error("producer: Error fetching jobs", "err", "gone", "queue", "two")
 			log.Error("executor: Error completing job", "err", "gone", "job_id", 7)
 		}
-		dampened.Flush()
+		limited.Flush()
 		require.NotContains(t, text.String(), riverjobs.Skipped)
 		require.Equal(t, 50, strings.Count(text.String(), "Error completing job"))
 		require.NotContains(t, text.String(), "job_id=7 left_out")

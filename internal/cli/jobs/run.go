@@ -24,19 +24,19 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// runRequest holds the arguments of `sexton job run`.
+// runRequest has the arguments and flags of `sexton job run`.
 type runRequest struct {
 	kind     string
 	database string
-	// args are the arguments of the job as JSON, or empty.
+	// args has the arguments of the job as JSON. It may be empty.
 	args string
-	// force runs a paused kind.
+	// force runs the job even if its kind is paused.
 	force bool
 }
 
 func jobRunCommand(env *cli.Env) *cobra.Command {
 	var request runRequest
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "run KIND",
 		Short: "Run a job once in the foreground",
 		Long: `Runs a job once, under the same lease as a worker, so that the two never run at the same time. If
@@ -65,7 +65,7 @@ failed.`,
 	return cmd
 }
 
-// completeKind offers the enabled kinds for shell completion.
+// completeKind completes the enabled kinds in the shell.
 func completeKind(a *cli.Env) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		c, err := a.LoadConfig()
@@ -80,8 +80,8 @@ func completeKind(a *cli.Env) cobra.CompletionFunc {
 	}
 }
 
-// jobRun prints the report of a run. With --json, it also prints one for a run that did
-// not start.
+// jobRun runs a job and prints the report. With --json, it also prints a report if the
+// run did not start.
 func jobRun(ctx context.Context, env *cli.Env, request runRequest) error {
 	report, err := runOnce(ctx, env, request)
 	if report.Outcome == "" && env.JSON && err != nil {
@@ -95,14 +95,14 @@ func jobRun(ctx context.Context, env *cli.Env, request runRequest) error {
 	return err
 }
 
-// runReport is the report of a run, with the reason why no remaining row is due.
+// runReport is the report of a run. WaitingFor is the reason why no remaining row is due.
 type runReport struct {
 	jobrun.Report
 
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
-// notStarted is the report of a run that did not start.
+// notStarted returns the report of a run that did not start.
 func notStarted(request runRequest, err error) runReport {
 	return runReport{Report: jobrun.Report{
 		Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(),
@@ -110,8 +110,8 @@ func notStarted(request runRequest, err error) runReport {
 	}}
 }
 
-// runOnce checks the input before it acquires the lease, so that invalid input leaves no
-// failed run in the history.
+// runOnce runs a job in the foreground. It checks the input before it acquires the lease,
+// so that wrong input does not add a failed run to the history.
 func runOnce(ctx context.Context, env *cli.Env, request runRequest) (report runReport, err error) {
 	c, err := env.LoadConfig()
 	if err != nil {
@@ -150,7 +150,9 @@ func runOnce(ctx context.Context, env *cli.Env, request runRequest) (report runR
 			return report, err
 		}
 		if len(missing) > 0 {
-			return report, errors.New(missing.Error()) // A failure and no wrong input, which a list would be taken for.
+			// Exit returns 2 for a problem.List, and a missing privilege is not wrong
+			// usage.
+			return report, errors.New(missing.Error())
 		}
 	}
 	pauses, err := installation.Pauses(ctx, all.Connections)
@@ -183,7 +185,7 @@ func runOnce(ctx context.Context, env *cli.Env, request runRequest) (report runR
 	return report, err
 }
 
-// choosePass returns the database and the arguments of the request.
+// choosePass returns the database and the complete arguments of the run.
 func choosePass(c *config.Config, job riverjobs.Job, request runRequest) (riverjobs.Pass, error) {
 	name, served := request.database, job.Databases[0]
 	_, several := job.Args["database"]
@@ -207,8 +209,8 @@ func choosePass(c *config.Config, job riverjobs.Job, request runRequest) (riverj
 	return riverjobs.Pass{Database: name}, err
 }
 
-// databaseIn returns the database in the arguments, or "" if they have none or are
-// invalid.
+// databaseIn returns the value of "database" in the arguments. It returns "" if there is
+// no such argument, or if args is invalid.
 func databaseIn(args string) string {
 	var given struct {
 		Database string `json:"database"`
@@ -217,7 +219,9 @@ func databaseIn(args string) string {
 	return given.Database
 }
 
-// completeArgs validates the arguments of a job and adds the defaults.
+// completeArgs returns the arguments of a job with the defaults of missing arguments. It
+// returns an error if an argument is unknown, has the wrong type, or is missing without a
+// default.
 func completeArgs(job riverjobs.Job, raw string) (json.RawMessage, error) {
 	given := map[string]json.RawMessage{}
 	if raw != "" {
@@ -260,7 +264,8 @@ func parseArg(kind string, value json.RawMessage) (any, error) {
 	}
 }
 
-// decoded parses a value of one type. null is an error.
+// decoded returns the value of an argument as a T. what describes the type in the error.
+// null is an error.
 func decoded[T any](value json.RawMessage, what string) (any, error) {
 	var read *T
 	if err := json.Unmarshal(value, &read); err != nil || read == nil {
@@ -269,7 +274,7 @@ func decoded[T any](value json.RawMessage, what string) (any, error) {
 	return *read, nil
 }
 
-// argumentList describes the arguments of a kind.
+// argumentList describes the arguments of a job for error messages.
 func argumentList(job riverjobs.Job) string {
 	if len(job.Args) == 0 {
 		return job.Kind + " takes no arguments"
@@ -279,8 +284,8 @@ func argumentList(job riverjobs.Job) string {
 	return fmt.Sprintf("%s takes {%s}", job.Kind, strings.Join(parts, ", "))
 }
 
-// printReport prints the outcome of a run. The JSON object of loose foreign keys has the
-// statistics at its top level, too.
+// printReport prints the report of a run. With --json, the statistics of the run are in
+// "stats" and also at the top level of the document.
 func printReport(env *cli.Env, report runReport) error {
 	if env.JSON {
 		document := map[string]json.RawMessage{}
@@ -337,7 +342,8 @@ func perTable(counts map[string]int64) string {
 	return ": " + strings.Join(parts, ", ")
 }
 
-// printDecisions prints the decisions about groups.
+// printDecisions prints the numbers of groups that will be destroyed, were restored, and
+// were deferred.
 func printDecisions(env *cli.Env, encoded json.RawMessage) error {
 	var stats groupschedule.Stats
 	if err := json.Unmarshal(encoded, &stats); err != nil {

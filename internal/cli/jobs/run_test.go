@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestJobRunPrintsWhatItDid(t *testing.T) {
+func TestJobRunPrintsTheReport(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id <= 3")
@@ -27,7 +27,7 @@ func TestJobRunPrintsWhatItDid(t *testing.T) {
 `, r.Stdout)
 	require.Zero(t, s.Orphans())
 	require.EqualValues(t, 70, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM issues"))
-	lines := r.Logged(t)
+	lines := r.LogLines(t)
 	require.Len(t, lines, 2)
 	for i, message := range []string{"run_started", "run_ended"} {
 		require.Equal(t, message, lines[i]["msg"])
@@ -64,7 +64,7 @@ func TestJobRunShowsErrorsOfSingleTables(t *testing.T) {
 		CREATE TRIGGER refuse BEFORE DELETE ON issues FOR EACH ROW EXECUTE FUNCTION refuse();
 		DELETE FROM projects WHERE id = 1;`)
 	r := s.Run("job", "run", clitest.Kind)
-	require.Zero(t, r.Code, "a table that refuses its deletes does not fail the run")
+	require.Zero(t, r.Code, "an error of one table does not fail the run")
 	require.Contains(t, r.Stdout, "tombstones 0 processed")
 	require.Contains(t, r.Stdout, "  error      issues: SQLSTATE P0001: not this one (1 time)\n")
 	require.Contains(t, s.OK("status"), "issues: SQLSTATE P0001: not this one (1 time)")
@@ -77,9 +77,9 @@ func TestJobRunShowsErrorsOfSingleTables(t *testing.T) {
 	}}, document["errors"])
 }
 
-// The lease is long enough for a statement that exceeds the default
-// jobs.statement_timeout.
-func TestJobRunDeletesAChildThatTakesLong(t *testing.T) {
+// If jobs.statement_timeout is above its default, the lease is extended, so that a
+// statement of 6 s does not lose it.
+func TestJobRunWithASlowStatement(t *testing.T) {
 	t.Parallel()
 	if !pgtest.Long {
 		t.Skip("NOT RUN: it takes 6 s, use -tags long")
@@ -115,7 +115,7 @@ func TestJobRunOnPausedQueue(t *testing.T) {
 
 	require.Contains(t, s.OK("job", "run", clitest.Kind, "--force"), "deleted    10 rows: issues 10")
 	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT paused_at IS NOT NULL FROM sexton.river_queue"),
-		"it stays paused")
+		"--force does not end the pause")
 }
 
 func TestJobRunWhileLeaseIsTaken(t *testing.T) {
@@ -134,7 +134,7 @@ func TestJobRunWhileLeaseIsTaken(t *testing.T) {
 		"level": "ERROR", "msg": "failed to obtain lock", "error": "FailedToObtainLockError", "kind": clitest.Kind,
 		"database": "main", "run_id": 1.0,
 		"key": clitest.LeaseKey, "holder": "host:1:abc", "expires_at": "2099-01-02T03:04:05Z",
-	}}, r.Logged(t), "one line and no more")
+	}}, r.LogLines(t), "exactly one log line")
 	require.EqualValues(t, 10, s.Orphans())
 	require.Equal(t, [][]string{{"7", "host:1:abc"}}, s.Rows("SELECT token, holder FROM sexton.leases"))
 	require.Equal(t, [][]string{{"skipped", "NULL"}}, s.Rows("SELECT outcome, error FROM sexton.runs"))
@@ -146,7 +146,7 @@ func TestJobRunThatFails(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id = 1")
-	// No process can raise a fence, so no run can begin.
+	// A run raises the fence when it begins, which this constraint prevents.
 	s.Exec("ALTER TABLE sexton.fences ADD CONSTRAINT broken CHECK (token < 0) NOT VALID")
 
 	r := s.Run("job", "run", clitest.Kind, "--json")
@@ -158,7 +158,7 @@ func TestJobRunThatFails(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &document))
 	require.Equal(t, "failed", document.Outcome)
-	require.Positive(t, document.RunID, "the history has it")
+	require.Positive(t, document.RunID, "the run is in the history")
 	require.Contains(t, document.Error, `violates check constraint "broken"`)
 	require.Empty(t, document.Stats)
 	lines := strings.Split(strings.TrimSpace(r.Stderr), "\n")
@@ -178,7 +178,7 @@ func TestJobRunThatFails(t *testing.T) {
 	require.Contains(t, s.OK("job", "run", clitest.Kind), "deleted    10 rows")
 }
 
-// The worker logs the same warnings at its start.
+// `job run` warns of functions of another release, as a worker does at its start.
 func TestJobRunWarnsOfFunctionsOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

@@ -21,7 +21,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// operatorView serves the metrics and the page of a worker.
+// operatorView has the metrics and the page that a worker serves.
 type operatorView struct {
 	all     *installation.Connections
 	metrics *metrics.Metrics
@@ -47,16 +47,18 @@ func newOperatorView(all *installation.Bound, bindings *riverjobs.Bindings, log 
 	return v, nil
 }
 
-// Endpoint is the HTTP address of a worker. The zero value has no HTTP server.
+// Endpoint configures the HTTP server of a worker. With the zero value, there is no
+// server.
 type Endpoint struct {
 	settings config.HTTP
-	// Listener, if set, replaces settings.Listen.
+	// Listener replaces settings.Listen if it is not nil.
 	Listener net.Listener
-	// refused is nil if the worker does not reload.
+	// refused is the reason why the last reload failed. It is nil if the worker does not
+	// reload.
 	refused *refusal
 }
 
-// serve serves until ctx ends.
+// serve runs the HTTP server until ctx ends.
 func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.Readiness, log *slog.Logger) {
 	settings := on.settings
 	if settings.Listen == "" && on.Listener == nil {
@@ -76,7 +78,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 	} else {
 		server.Page = shown
 	}
-	// A worker continues if its pages cannot be served.
+	// If River's pages cannot be created, the worker continues without them.
 	if river, err := riverPages(v.all, log); err != nil {
 		log.ErrorContext(ctx, "river_pages_unavailable", "error", err)
 	} else {
@@ -86,7 +88,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 	v.source.Stop()
 }
 
-// record writes an audit record of a change on River's pages.
+// record writes an audit record of a change that a visitor made on River's pages.
 func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Change) error {
 	return v.all.Record(ctx, database.Change{
 		Actor: by.Actor, Remote: by.Remote, Action: change.Action,
@@ -94,8 +96,8 @@ func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Ch
 	})
 }
 
-// riverPages returns River's own pages. They are not started: they would count all jobs
-// every ten seconds, even without a reader.
+// riverPages returns the handler of River UI. Its background services are not started,
+// because they count all jobs every ten seconds, even if nobody reads the pages.
 func riverPages(all *installation.Connections, log *slog.Logger) (http.Handler, error) {
 	client, err := all.RiverClient()
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// stopTime is how long a worker may take to stop: River's soft stop and the rest.
+// stopTime limits the stop of River's client, including its soft stop.
 const stopTime = 9 * time.Second
 
 // WorkerCommand returns the command `sexton run`.
@@ -57,7 +57,8 @@ func hasJobs(c *config.Config) error {
 		"is false, and no other component is enabled, so there is no job to run", "enable one")}
 }
 
-// prepare logs warnings and prepares the databases for work.
+// prepare logs warnings, records the settings of the components, and prepares the
+// databases for work.
 func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) error {
 	for _, warning := range all.Warnings {
 		log.WarnContext(ctx, "startup_warning", "warning", warning.String())
@@ -77,7 +78,8 @@ func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) err
 	return database.ForWork(ctx, all.Databases)
 }
 
-// Work runs the worker and its HTTP server until ctx ends.
+// Work runs the worker and its HTTP server until ctx ends. It then ends the current
+// batches and stops.
 func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on Endpoint) error {
 	if err := prepare(ctx, all, log); err != nil {
 		return err
@@ -111,7 +113,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	}
 	deps.Working = heart.TrackJob
 	subscriptions, listeners = riverjobs.Subscriptions(deps)
-	// The sampler records the history of the page.
+	// The sampler records the backlog history that the page shows.
 	sampler := &jobrun.Sampler{
 		Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config),
 		Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log,
@@ -120,7 +122,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	if err != nil {
 		return err
 	}
-	// Everything except the listeners outlives ctx, because jobs end first.
+	// The jobs end after ctx. Everything except the listeners runs until then.
 	settle, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if err := heart.Beat(ctx); err != nil {
@@ -141,7 +143,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 			}
 		})
 	}
-	// The HTTP server also shows the end of the worker.
+	// The HTTP server runs until the worker has stopped, so that the page shows the stop.
 	ready := operator.NewReadiness(ctx, all.Connections, subscriptions, heart)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
 	log.InfoContext(ctx, "worker_started", "client_id", id, "databases", len(all.Databases))
@@ -157,7 +159,8 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	return nil
 }
 
-// deaf returns the subscriptions that notifications do not reach.
+// deaf returns the subscriptions that poll because no notifications arrive, as
+// KIND/DATABASE.
 func deaf(subscriptions []*listen.Subscription) []string {
 	var names []string
 	for _, subscription := range subscriptions {

@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// account returns the key of account n.
+// account returns the uuid key of account n.
 func account(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
 
 const accountSettings = `loose_foreign_keys: {enabled: true, undo: {keep: 72h, exclude_tables: [drafts], exclude_columns: [documents.title_name]}}
@@ -26,9 +26,9 @@ ghost_users:
   nullify: [{table: documents, columns: [reviewer_id]}]
 `
 
-// accountsSite is an application of accounts with uuid keys. Account 3 is an
-// administrator, and 9 is the ghost user. Some tables have GitLab's names but other
-// columns.
+// accountsSite returns an application with a table accounts instead of GitLab's users.
+// The keys are uuids, account 3 is an administrator, and account 9 is the ghost user.
+// Some tables have the names of GitLab's tables but other columns.
 func accountsSite(t *testing.T) *clitest.Site {
 	tables := `
 		CREATE TABLE organizations (id uuid PRIMARY KEY, name text);
@@ -58,7 +58,7 @@ badges: [{table: accounts, column: account_id, on_delete: async_delete}]
 	return s
 }
 
-// The user commands work for accounts with uuid keys.
+// The commands `user delete` and `user cancel` work for accounts with uuid keys.
 func TestAccountsAreDeleted(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
@@ -77,7 +77,7 @@ func TestAccountsAreDeleted(t *testing.T) {
 		account(9):       "the ghost user cannot be deleted",
 		account(5) + "0": "invalid input syntax for type uuid", account(77): "there is no user " + account(77),
 	} {
-		s.Says(1, message, "user", "delete", id)
+		s.RequireError(1, message, "user", "delete", id)
 	}
 	require.Equal(t, "user "+account(1)+": queued for deletion\n", s.OK("user", "delete", account(1)))
 	require.Contains(t, s.OK("status"), "\n"+account(1)+" ")
@@ -90,8 +90,9 @@ func TestAccountsAreDeleted(t *testing.T) {
 		s.Rows("SELECT payload ->> 'user_id', payload ->> 'nullified' FROM sexton.events WHERE kind = 'user_destroyed'"))
 }
 
-// The printed grants suffice for the application and the worker.
-func TestAccountsHaveTheirGrants(t *testing.T) {
+// With the printed grants, the application can queue accounts and the worker can delete
+// them.
+func TestGrantsForAccounts(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
 	application, worker := s.CreateRole(), s.CreateRole()
@@ -111,9 +112,9 @@ func TestAccountsHaveTheirGrants(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
 }
 
-// Nothing is kept of accounts, excluded tables and excluded columns. doctor names other
-// tables that look personal.
-func TestAccountsAreNotKept(t *testing.T) {
+// undo keeps no rows of accounts and excluded tables, and no values of excluded columns.
+// doctor reports other columns that may contain personal data.
+func TestUndoKeepsNoAccounts(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
 	s.Exec("DELETE FROM organizations; DELETE FROM documents WHERE id = 1")
@@ -132,7 +133,7 @@ func TestAccountsAreNotKept(t *testing.T) {
 		s.Rows(`SELECT l.name, sum(u.rows)::text, sum(u.left_out)::text FROM sexton.undo AS u JOIN sexton.undo_layouts AS l ON l.id = u.layout GROUP BY 1 ORDER BY 1`))
 	require.Empty(t, s.Rows("SELECT FROM sexton.undo WHERE c::text ~ '(person|Person|title)'"))
 
-	report, _ := s.Examined(0)
+	report, _ := s.RunDoctor(0)
 	var personal []string
 	for _, f := range report.Findings {
 		require.NotEqual(t, "ghost_users", f.Check, f)

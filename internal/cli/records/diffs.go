@@ -24,11 +24,11 @@ func diffsCommand(env *cli.Env) *cobra.Command {
 		diffsAdoptCommand(env))
 }
 
-// onDiffs sets the work of a command that needs the store of diffs.
+// onDiffs makes cmd call do with an engine that is connected to the store of diffs.
 func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
 	engine *extdiff.Engine) error,
 ) *cobra.Command {
-	return env.On(riverjobs.ScheduleExternalDiffs, cmd, func(ctx context.Context, all *installation.Connections) error {
+	return env.DatabaseCommand(riverjobs.ScheduleExternalDiffs, cmd, func(ctx context.Context, all *installation.Connections) error {
 		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), installation.Holder())
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func diffsShowCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	var only int32
 	var cmd *cobra.Command
-	cmd = env.On(riverjobs.ScheduleExternalDiffs, &cobra.Command{
+	cmd = env.DatabaseCommand(riverjobs.ScheduleExternalDiffs, &cobra.Command{
 		Use:   "show ID",
 		Short: "Print a diff from the database or from object storage",
 		Long: `Prints the files of a diff in order, in Git's format, with Base64 decoded. --json lists the files
@@ -62,7 +62,7 @@ and where their texts are, without the texts. The store is opened only if the te
 	return cmd
 }
 
-// showDiff prints all files, or the file with the number wanted.
+// showDiff prints all files of a diff, or only the file with the number wanted.
 func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int32) error {
 	files := append([]extdiff.File{}, r.Files...)
 	files = slices.DeleteFunc(files, func(f extdiff.File) bool { return wanted != nil && f.Order != *wanted })
@@ -80,7 +80,8 @@ func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int
 		}
 		err := r.WriteText(ctx, f, env.Stdout)
 		if broken, ok := errors.AsType[*extdiff.BrokenError](err); ok {
-			damaged = errors.Join(damaged, broken) // The other files can be read.
+			// Other files may be readable.
+			damaged = errors.Join(damaged, broken)
 		} else if err != nil {
 			return err
 		}
@@ -92,8 +93,8 @@ func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int
 type verifiedDiffs struct {
 	extdiff.Verified
 
-	// Removed counts the objects that --remove deleted. Busy counts those that it skipped
-	// because a job holds their diff.
+	// Removed is the number of objects that --remove deleted. Busy is the number of
+	// objects that it skipped because a job holds the diff.
 	Removed  int64             `json:"removed"`
 	Busy     int64             `json:"busy"`
 	Findings []extdiff.Finding `json:"findings"`
@@ -154,7 +155,7 @@ func verifyDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine, grac
 	return err
 }
 
-// remove deletes the objects that no diff names.
+// remove deletes the objects in Findings that no diff names.
 func (d *verifiedDiffs) remove(ctx context.Context, engine *extdiff.Engine) error {
 	for _, f := range d.Findings {
 		if !f.Dangling || f.DiffID == 0 {
@@ -195,14 +196,15 @@ until "sexton diffs release" releases it.`,
 		if restored.Files > 0 && restored.Kept != "" {
 			text += fmt.Sprintf("; the object %s will be removed later", restored.Kept)
 		}
-		return env.Say(restored, "diff %d: %s\n", id, text)
+		return env.PrintText(restored, "diff %d: %s\n", id, text)
 	})
 }
 
 // releasedDiff is the output of `sexton diffs release --json`.
 type releasedDiff struct {
 	DiffID int64 `json:"diff_id"`
-	// Released is false if the diff was not restored.
+	// Released is false if there was nothing to release, because the diff had not been
+	// restored.
 	Released bool `json:"released"`
 }
 
@@ -223,6 +225,6 @@ func diffsReleaseCommand(env *cli.Env) *cobra.Command {
 		if released {
 			text = "will be moved when it is due"
 		}
-		return env.Say(releasedDiff{DiffID: id, Released: released}, "diff %d: %s\n", id, text)
+		return env.PrintText(releasedDiff{DiffID: id, Released: released}, "diff %d: %s\n", id, text)
 	})
 }

@@ -40,5 +40,5 @@ func adoptDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine) error
 	case adopted.Was != nil:
 		text = fmt.Sprintf("belonged to %s, %s", adopted.Was, text)
 	}
-	return env.Say(adopted, "%s: %s\n", adopted.Store, text)
+	return env.PrintText(adopted, "%s: %s\n", adopted.Store, text)
 }

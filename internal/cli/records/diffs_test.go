@@ -11,7 +11,7 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-func TestDiffsMoveAndComeBack(t *testing.T) {
+func TestDiffsAreMovedAndRestored(t *testing.T) {
 	t.Parallel()
 	s, folder := clitest.DiffSite(t)
 	const shown = "diff --git a/a b/a\n\x00\x01diff --git a/b b/b\n-b\n+B\n"
@@ -33,7 +33,7 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 		"diff_id": 1.0, "key": "merge_request_diffs/mr-7/diff-1",
 		"bytes": 10.0, "files": 2.0,
 	})
-	require.Len(t, report["stats"], 5, "and the latency")
+	require.Len(t, report["stats"], 5, "the fifth is the latency")
 	content, err := os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 	require.NoError(t, err)
 	require.Equal(t, "AAE=-b\n+B\n", string(content))
@@ -79,7 +79,7 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 }
 
-func TestStatusSaysWhatAMoveWaitsFor(t *testing.T) {
+func TestStatusShowsWhatAMoveWaitsFor(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
 	s.Exec("INSERT INTO sexton.external_diffs (diff_id, holder, busy_until) VALUES (1, 'another', now() + interval '1 hour')")
@@ -89,7 +89,7 @@ func TestStatusSaysWhatAMoveWaitsFor(t *testing.T) {
 				return job["waiting_for"]
 			}
 		}
-		return "no such job"
+		return "the job is not listed"
 	}
 	require.Equal(t, "skipped", s.JSON(0, "job", "run", clitest.MoveKind, "--args",
 		`{"diff_id": 1}`).(map[string]any)["outcome"])
@@ -100,7 +100,7 @@ func TestStatusSaysWhatAMoveWaitsFor(t *testing.T) {
 	require.Nil(t, waiting())
 }
 
-func TestDoctorTellsOfSkippedDiffs(t *testing.T) {
+func TestDoctorReportsSkippedDiffs(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
 	findings := func(code int) (found [][]any) {
@@ -123,7 +123,7 @@ func TestDoctorTellsOfSkippedDiffs(t *testing.T) {
 		findings(5))
 }
 
-func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
+func TestDoctorReportsAMissingDiffTrigger(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
 	broken := map[string]string{
@@ -148,8 +148,8 @@ func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
 		s.Rows("SELECT key FROM sexton.external_diff_removals"))
 }
 
-// leave writes two days old objects that no diff names.
-func leave(t *testing.T, folder string, keys ...string) {
+// writeUnnamedObjects writes objects that no diff names. Their files are two days old.
+func writeUnnamedObjects(t *testing.T, folder string, keys ...string) {
 	for _, key := range keys {
 		path := filepath.Join(folder, key)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
@@ -163,7 +163,7 @@ func TestVerifyRemovesObjectsThatNoDiffNames(t *testing.T) {
 	t.Parallel()
 	s, folder := clitest.DiffSite(t)
 	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
-	leave(t, folder, "merge_request_diffs/mr-7/diff-9", "merge_request_diffs/note")
+	writeUnnamedObjects(t, folder, "merge_request_diffs/mr-7/diff-9", "merge_request_diffs/note")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-8"), nil, 0o600))
 
 	const found = "diff 9: merge_request_diffs/mr-7/diff-9: no diff refers to this object\n" +
@@ -174,7 +174,7 @@ func TestVerifyRemovesObjectsThatNoDiffNames(t *testing.T) {
 	require.Equal(t, found+"1 removed, 0 busy\n", s.OK("diffs", "verify", "--remove"))
 	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-9"))
 	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-8"),
-		"it may belong to a diff that is being moved")
+		"the object is younger than --grace")
 	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/note"))
 	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 
@@ -182,13 +182,13 @@ func TestVerifyRemovesObjectsThatNoDiffNames(t *testing.T) {
 	require.Contains(t, s.OK("diffs", "verify", "--remove", "--grace", "0s"), "0 removed, 1 busy\n")
 }
 
-func TestAStoreBelongsToOneDatabase(t *testing.T) {
+func TestStoreBelongsToOneDatabase(t *testing.T) {
 	t.Parallel()
 	s, folder := clitest.DiffSite(t)
 	other, _ := clitest.DiffSite(t)
 	other.Configure(other.URL,
 		"loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
-	require.Equal(t, 0, s.Run("doctor").Code, "which writes the marker")
+	require.Equal(t, 0, s.Run("doctor").Code, "doctor writes the marker")
 	name := s.Rows("SELECT current_database()")[0][0]
 	other.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (9, 'merge_request_diffs/mr-7/diff-9')")
 	for _, args := range [][]string{
@@ -209,7 +209,7 @@ func TestAStoreBelongsToOneDatabase(t *testing.T) {
 	require.Equal(t, "file://"+folder+": belongs to this database\n", other.OK("diffs", "adopt"))
 	require.Equal(t, [][]string{{"adopt", "file://" + folder}},
 		other.Rows("SELECT DISTINCT action, target FROM sexton.audit"))
-	// doctor reports a refused move until a later move succeeds.
+	// A refused move counts as a failure until the next move of the diff succeeds.
 	other.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	found := other.Run("doctor")
 	require.Zero(t, found.Code, found.Stdout)
@@ -220,7 +220,7 @@ func TestAStoreBelongsToOneDatabase(t *testing.T) {
 	require.Equal(t, name, taken["now"].(map[string]any)["database"])
 }
 
-func TestDiffsRefuse(t *testing.T) {
+func TestDiffsWrongUsage(t *testing.T) {
 	t.Parallel()
 	s, folder := clitest.DiffSite(t)
 	for _, args := range [][]string{
@@ -231,8 +231,9 @@ func TestDiffsRefuse(t *testing.T) {
 	} {
 		require.Equal(t, 2, s.Run(args...).Code, args)
 	}
-	s.Says(1, "read diff 99: there is no such diff", "diffs", "show", "99")
-	for number, code := range map[string]int{"7": 1, "-1": 1, "4294967296": 2} { // The last is 0 in 32 bits.
+	s.RequireError(1, "read diff 99: there is no such diff", "diffs", "show", "99")
+	// The lower 32 bits of 4294967296 are 0.
+	for number, code := range map[string]int{"7": 1, "-1": 1, "4294967296": 2} {
 		for _, args := range [][]string{
 			{"diffs", "show", "1", "--file", number},
 			{"diffs", "show", "1", "--json", "--file", number},
@@ -243,10 +244,10 @@ func TestDiffsRefuse(t *testing.T) {
 			require.Empty(t, r.Stdout)
 		}
 	}
-	s.Says(1, "release diff 99: there is no such diff", "diffs", "release", "99")
+	s.RequireError(1, "release diff 99: there is no such diff", "diffs", "release", "99")
 	require.Equal(t, map[string]any{"diff_id": 1.0, "released": false}, s.JSON(0, "diffs", "release", "1"))
 	s.Write("off.yaml", "databases: {main: {url: \""+s.URL+"\"}}\n")
-	s.Says(2, "schedule_migrate_external_diffs is not enabled; set external_diffs.enabled: true", "diffs", "verify", "--config",
+	s.RequireError(2, "schedule_migrate_external_diffs is not enabled; set external_diffs.enabled: true", "diffs", "verify", "--config",
 		s.Path("off.yaml"))
 	require.NotContains(t, s.Run("doctor").Stdout, "external_diffs")
 

@@ -1,5 +1,5 @@
-// Package records holds the commands about data: users, groups, diffs and kept deletions.
-// Its entry point is Commands.
+// Package records has the commands that change data: users, groups, diffs and kept
+// deletions. Its entry point is Commands.
 //
 //	group ─► groupschedule, groupdelete     diffs ─► extdiff
 //	user ──► functions of the database      undo ──► undo
@@ -11,7 +11,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// Commands returns the commands of this package.
+// Commands returns the commands user, group, diffs and undo.
 func Commands(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{userCommand(env), groupCommand(env), diffsCommand(env), undoCommand(env)}
 }

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/render"
 )
 
-// printForeseen prints the result of `sexton group delete --plan` and `sexton user delete
+// printForeseen prints the plan of `sexton group delete --plan` or `sexton user delete
 // --plan`.
 func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 	if err != nil {

@@ -24,21 +24,22 @@ func groupCommand(env *cli.Env) *cobra.Command {
 		groupScheduleCommand(env), groupCancelCommand(env), groupDeleteCommand(env), groupListCommand(env))
 }
 
-// groupRequest holds the arguments of a command about a group.
+// groupRequest has the ID of a group, and the ID of the user who requests the change.
 type groupRequest struct{ ID, By string }
 
-// groupFunction is an SQL function that changes the state of a group.
+// groupFunction describes an SQL function that changes the state of a group.
 type groupFunction struct {
-	// call is the SQL call. It returns whether the group was changed.
+	// call is the SQL statement. It returns true if the function changed the group.
 	call string
-	// changed and unchanged are the messages for the two results.
+	// changed and unchanged are the messages for the results true and false.
 	changed, unchanged string
 }
 
-// changedGroup is the output of these commands with --json.
+// changedGroup is the output of `sexton group schedule`, `cancel` and `delete` with
+// --json.
 type changedGroup struct {
 	GroupID dml.ID `json:"group_id"`
-	// Changed is false if the group already had the requested state.
+	// Changed is false if the group was already in the requested state.
 	Changed bool `json:"changed"`
 	// Group is null if the group is not scheduled for deletion.
 	Group *groupschedule.Group `json:"group"`
@@ -70,10 +71,10 @@ being destroyed, the command is refused.`,
 	})
 }
 
-// groupFunctionCommand sets the work of a command that calls a function.
+// groupFunctionCommand makes cmd call a function for one group.
 func groupFunctionCommand(env *cli.Env, cmd *cobra.Command, function groupFunction) *cobra.Command {
 	var request groupRequest
-	env.On(riverjobs.AdjournedGroupDeletion, cmd, func(ctx context.Context, all *installation.Connections) error {
+	env.DatabaseCommand(riverjobs.AdjournedGroupDeletion, cmd, func(ctx context.Context, all *installation.Connections) error {
 		return request.call(ctx, env, all, function)
 	})
 	request.flags(env, cmd, nil)
@@ -83,7 +84,7 @@ func groupFunctionCommand(env *cli.Env, cmd *cobra.Command, function groupFuncti
 func groupDeleteCommand(env *cli.Env) *cobra.Command {
 	var request groupRequest
 	var now, plan bool
-	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
+	cmd := env.DatabaseCommand(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "delete ID --now|--plan",
 		Short: "Destroy a group without waiting, or count what would be destroyed",
 		Long: `Calls sexton.delete_group_now, which marks the group if necessary, backdates the mark by the
@@ -115,7 +116,7 @@ destruction, and estimates its duration. It does not need --by.`,
 	return cmd
 }
 
-// call calls a function and prints the result.
+// call calls the function and prints the state of the group.
 func (r groupRequest) call(ctx context.Context, env *cli.Env, all *installation.Connections,
 	function groupFunction,
 ) error {
@@ -124,23 +125,23 @@ func (r groupRequest) call(ctx context.Context, env *cli.Env, all *installation.
 	if err != nil {
 		return err
 	}
-	answer := changedGroup{GroupID: id, Changed: changed}
-	if answer.Group, err = groupschedule.ReadGroup(ctx, all.Jobs().Pool, all.Jobs().Names, r.ID); err != nil {
+	document := changedGroup{GroupID: id, Changed: changed}
+	if document.Group, err = groupschedule.ReadGroup(ctx, all.Jobs().Pool, all.Jobs().Names, r.ID); err != nil {
 		return err
 	}
 	if changed {
 		text = function.changed
 	}
 	switch {
-	case answer.Group == nil:
-	case answer.Group.DueOn == nil:
-		text += ", as " + answer.Group.Path + "; no period is set, so it never falls due"
-	case answer.Group.State == "adjourned":
-		text += ", as " + answer.Group.Path + ", due on " + *answer.Group.DueOn + " (UTC)"
+	case document.Group == nil:
+	case document.Group.DueOn == nil:
+		text += ", as " + document.Group.Path + "; no period is set, so it never falls due"
+	case document.Group.State == "adjourned":
+		text += ", as " + document.Group.Path + ", due on " + *document.Group.DueOn + " (UTC)"
 	default:
-		text += ", as " + answer.Group.Path
+		text += ", as " + document.Group.Path
 	}
-	return env.Say(answer, "group %s: %s\n", r.ID, text)
+	return env.PrintText(document, "group %s: %s\n", r.ID, text)
 }
 
 // groupsDocument is the output of `sexton group list --json`.
@@ -152,7 +153,7 @@ type groupsDocument struct {
 
 func groupListCommand(env *cli.Env) *cobra.Command {
 	var limit *int
-	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
+	cmd := env.DatabaseCommand(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "list",
 		Short: "List the groups that will be deleted, with their state",
 		Long: `Lists groups that are being destroyed, then the others in the order in which they fall due. Dates
@@ -177,8 +178,8 @@ never destroyed.`,
 	return cmd
 }
 
-// flags makes a command take the ID of a group and --by, which is required unless plan is
-// set.
+// flags makes cmd accept the ID of a group and the flag --by. --by is required, unless
+// plan points to true.
 func (r *groupRequest) flags(env *cli.Env, cmd *cobra.Command, plan *bool) {
 	cmd.Flags().StringVar(&r.By, "by", "", "`ID` of the user who requests it")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -8,13 +8,13 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-// age moves the mark of a group back.
-func age(s *clitest.Site, group int64, days int) {
+// backdate moves the mark of a group back by a number of days.
+func backdate(s *clitest.Site, group int64, days int) {
 	s.Exec("UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE id = $2", days, group)
 	s.Exec("UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE group_id = $2", days, group)
 }
 
-func TestGroupsAreScheduledRestoredAndDecidedAbout(t *testing.T) {
+func TestGroupsAreScheduledAndRestored(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
 	require.Equal(t, "no group is scheduled for deletion\n", s.OK("group", "list"))
@@ -30,8 +30,8 @@ func TestGroupsAreScheduledRestoredAndDecidedAbout(t *testing.T) {
 
 	s.OK("group", "schedule", "11", "--by", "2")
 	require.Equal(t, "done", s.JSON(0, "job", "run", adjournedKind).(map[string]any)["outcome"])
-	require.Empty(t, s.Rows("SELECT FROM sexton.river_job"), "not due yet")
-	age(s, 11, 31)
+	require.Empty(t, s.Rows("SELECT FROM sexton.river_job"), "the group is not due")
+	backdate(s, 11, 31)
 	require.Equal(t, "group 20: due for deletion now, as other-deletion_scheduled-20\n",
 		s.OK("group", "delete", "20", "--now", "--by", "1"))
 	require.Equal(t, "adjourned_group_deletion on main: done\n  groups     1 to be destroyed, 0 restored, 0 deferred\n",
@@ -49,11 +49,11 @@ func TestGroupsAreScheduledRestoredAndDecidedAbout(t *testing.T) {
 	require.Len(t, s.JSON(0, "group", "list", "--limit", "1").(map[string]any)["groups"], 1)
 }
 
-func TestGroupDoorsRefuse(t *testing.T) {
+func TestGroupCommandsRefuse(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
 	for _, verb := range [][]string{{"schedule"}, {"cancel"}, {"delete", "--now"}} {
-		s.Says(1, "group 11: user 3 may not remove it (Administrators may remove it, and so may owners",
+		s.RequireError(1, "group 11: user 3 may not remove it (Administrators may remove it, and so may owners",
 			append(append([]string{"group"}, verb...), "11", "--by", "3")...)
 		require.Equal(t, 1, s.Run(append(append([]string{"group"}, verb...), "404", "--by", "1")...).Code, verb)
 	}
@@ -82,12 +82,13 @@ func TestGroupDoorsRefuse(t *testing.T) {
 func TestStatusAndDoctorShowGroups(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
-	s.Exec("DELETE FROM sexton.job_kinds WHERE kind = 'group_destroy'") // What cannot be enqueued fails.
+	// Without this row, enqueuing the destruction fails.
+	s.Exec("DELETE FROM sexton.job_kinds WHERE kind = 'group_destroy'")
 	for _, group := range []string{"10", "11", "20"} {
 		s.OK("group", "schedule", group, "--by", "1")
 	}
-	age(s, 10, 40)
-	age(s, 11, 31)
+	backdate(s, 10, 40)
+	backdate(s, 11, 31)
 	s.OK("job", "run", adjournedKind)
 	s.Exec(`INSERT INTO sexton.group_destructions (group_id, user_id, begun_at, step, done, total, attempts, last_error)
 		VALUES (10, 1, now(), 'issues', 70, 100, 5, 'issues: SQLSTATE 23503: kept');
@@ -104,13 +105,13 @@ func TestStatusAndDoctorShowGroups(t *testing.T) {
 		`(?m)^11 +child-deletion_scheduled-11 +deferred +1 .* 1 +SQLSTATE 22023: enqueue: there is no kind 'group_destroy'$`, status)
 	require.Regexp(t, `(?m)^30 +marked +unscheduled +- `, status)
 
-	s.Exec(`ALTER TABLE group_deletion_schedules ADD CONSTRAINT goes_along FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
+	s.Exec(`ALTER TABLE group_deletion_schedules ADD CONSTRAINT user_cascade FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
 		DROP TRIGGER sexton_group_schedule_lost ON group_deletion_schedules; ALTER TABLE members DROP requested_at; DELETE FROM application_settings`)
 	r := s.Run("doctor")
 	require.Equal(t, 5, r.Code)
 	for _, finding := range []string{
 		"error: main adjourned_groups: members.requested_at: these columns do not exist, so the default rule cannot decide who may remove a group\n",
-		"warning: main adjourned_groups: group_deletion_schedules: schedules are deleted with their user (goes_along), and the trigger sexton_group_schedule_lost, " +
+		"warning: main adjourned_groups: group_deletion_schedules: schedules are deleted with their user (user_cascade), and the trigger sexton_group_schedule_lost, " +
 			"which passes them on, is missing or disabled: the groups keep their marks forever\n",
 		"error: main adjourned_groups: application_settings.deletion_adjourned_period: no period of 1 to 90 days is set, so no group is ever due\n",
 		"warning: main adjourned_groups: groups: 1 marked for deletion without a schedule, which are never destroyed: 30\n",

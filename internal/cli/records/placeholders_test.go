@@ -16,9 +16,9 @@ const (
 	deletionKind    = "import_delete_placeholder_user"
 )
 
-// placeholderSite is the reference application with the jobs for placeholders. 11 has no
-// contributions, 12 has an issue and a note, 13 belongs to an existing group, and 14 was
-// tried fifteen times because it updated the issue.
+// placeholderSite returns the reference application with the jobs for placeholder users.
+// User 11 has no contributions, 12 has an issue and a note, and 13 belongs to an existing
+// group. User 14 was given up after 15 attempts, because an issue refers to it.
 func placeholderSite(t *testing.T) *clitest.Site {
 	s := clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
@@ -38,7 +38,7 @@ func placeholderSite(t *testing.T) *clitest.Site {
 
 const keptReason = "still referenced by notes.author_id (id 5), issues.author_id (id 1)"
 
-func TestPlaceholdersByHand(t *testing.T) {
+func TestPlaceholderJobs(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
 	report := s.JSON(0, "job", "run", placeholderKind).(map[string]any)
@@ -46,7 +46,7 @@ func TestPlaceholdersByHand(t *testing.T) {
 	require.EqualValues(t, 2, report["stats"].(map[string]any)["scheduled"])
 	require.EqualValues(t, 0,
 		s.JSON(0, "job", "run", placeholderKind).(map[string]any)["stats"].(map[string]any)["scheduled"],
-		"the second run finds nothing")
+		"the second run schedules nothing")
 
 	report = s.JSON(0, "job", "run", deletionKind, "--args", `{"user_id": 12}`).(map[string]any)
 	require.Equal(t, "done", report["outcome"])
@@ -55,7 +55,7 @@ func TestPlaceholdersByHand(t *testing.T) {
 		map[string]any{"column": "notes.author_id", "sample": "id 5"},
 		map[string]any{"column": "issues.author_id", "sample": "id 1"},
 	}, report["stats"].(map[string]any)["blockers"])
-	require.Contains(t, s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`), keptReason, "for people, too")
+	require.Contains(t, s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`), keptReason, "the text also has the reason")
 	report = s.JSON(0, "job", "run", deletionKind, "--args", `{"user_id": 11}`).(map[string]any)
 	require.Equal(t, "queued", report["stats"].(map[string]any)["outcome"])
 	s.OK("job", "run", ghostKind)
@@ -67,7 +67,7 @@ func TestPlaceholdersByHand(t *testing.T) {
 	}
 }
 
-func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
+func TestStatusShowsWhatKeepsPlaceholders(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
 	s.OK("job", "run", placeholderKind)
@@ -75,7 +75,7 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
 	jobs := s.JSON(0, "status").(map[string]any)["jobs"].([]any)
 	require.Regexp(t, "^2 placeholder users deferred, the first until ", jobs[1].(map[string]any)["waiting_for"])
-	require.Nil(t, jobs[2].(map[string]any)["waiting_for"], "it is not the one that waits")
+	require.Nil(t, jobs[2].(map[string]any)["waiting_for"], "the job of single deletions waits for nothing")
 
 	shown := s.OK("status")
 	require.Regexp(t, `import_placeholder_user_details +main +2 +\S+ +2 +0\n`, shown)
@@ -85,8 +85,8 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	require.Regexp(t, deletionKind+` +main +- `, s.OK("job", "list"))
 }
 
-// Doctor reports references without an index and references of the wrong type.
-func TestDoctorLooksAtPlaceholders(t *testing.T) {
+// doctor reports configured references that have no index or the wrong type.
+func TestDoctorReportsPlaceholderReferences(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
 	s.Exec(`CREATE TABLE drawings (id bigint PRIMARY KEY, artist_id bigint, signature numeric)`)
@@ -110,11 +110,11 @@ func TestDoctorLooksAtPlaceholders(t *testing.T) {
 	}, found)
 }
 
-func TestPlaceholdersWithoutTheirComponent(t *testing.T) {
+func TestDisabledPlaceholders(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	s.Says(2, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true", "job", "run",
+	s.RequireError(2, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true", "job", "run",
 		placeholderKind)
 }
 

@@ -11,9 +11,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// failing inserts three tombstones, of which two have failed: 1001 once, and 1002 often
-// enough to be deferred.
-func failing(s *clitest.Site) {
+// insertFailures inserts three tombstones. Tombstone 1001 has failed once. Tombstone 1002
+// has failed three times and is deferred.
+func insertFailures(s *clitest.Site) {
 	s.Tb.Helper()
 	s.Exec(`
 		DELETE FROM projects WHERE id <= 3;
@@ -31,7 +31,8 @@ func TestRevivedTombstones(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
 }
 
-// The statements are those of docs/operations.md.
+// The statements in docs/operations.md move or delete the tombstones of a table that was
+// replaced.
 func TestTombstonesOfAReplacedTable(t *testing.T) {
 	t.Parallel()
 	text := string(pgtest.Must(os.ReadFile("../../../docs/operations.md"))(t))
@@ -39,7 +40,7 @@ func TestTombstonesOfAReplacedTable(t *testing.T) {
 	require.Len(t, blocks, 2)
 	move, drop := blocks[0][1], blocks[1][1]
 	s := clitest.Installed(t)
-	failing(s)
+	insertFailures(s)
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET fully_qualified_table_name = 'public.old_projects'")
 	s.Exec(move)
 	s.OK("job", "run", clitest.Kind)

@@ -55,9 +55,9 @@ func undoCommand(env *cli.Env) *cobra.Command {
 			return err
 		}
 		if err == nil && report.LeftRows > 0 {
-			err = cli.ErrLeft
+			err = cli.ErrRowsLeft
 		}
-		// After an error, it also prints what other databases have restored.
+		// After an error, also print the rows that were restored in other databases.
 		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) }))
 	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "report the rows that would be restored and left, and roll back")
@@ -135,7 +135,7 @@ that a batch deleted for several deletions are counted for each. "sexton undo sh
 	return cmd
 }
 
-// stateOf returns the state of a deletion for people.
+// stateOf returns the text for the state of a deletion.
 func stateOf(u *undo.Unit) string {
 	if u.Waiting {
 		return u.State + ", still running"
@@ -191,7 +191,8 @@ func undoForgetCommand(env *cli.Env) *cobra.Command {
 	})
 }
 
-// unreachable names the unreachable databases, whose deletions and rows are left out.
+// unreachable lists the databases that cannot be reached. Their kept deletions and rows
+// are left out of the output.
 type unreachable struct {
 	Unreachable []string `json:"unreachable"`
 }
@@ -212,11 +213,11 @@ func changeKept(ctx context.Context, env *cli.Env, all *installation.Bound, id i
 		env.Logger(all.Config), do)
 }
 
-// onUndo sets the work of a command about kept deletions.
+// onUndo makes cmd call do with the bound definitions and the undo engine.
 func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *installation.Bound,
 	*undo.Engine) error,
 ) *cobra.Command {
-	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
+	return env.JSONCommand(cmd, func(ctx context.Context, _ []string) error {
 		return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindUsable,
 			func(all *installation.Bound) error {
 				engine, err := operator.UndoEngine(ctx, all, "")

@@ -15,9 +15,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// attacked is a site with a kept deletion of three projects and a snapshot from before
-// the deletion.
-type attacked struct {
+// keptDeletion is a site after a deletion of three projects that undo has kept. rows is
+// the content of the tables before the deletion.
+type keptDeletion struct {
 	*clitest.Site
 
 	id   string
@@ -26,8 +26,8 @@ type attacked struct {
 
 const allRows = "SELECT p::text FROM projects AS p UNION ALL SELECT i::text FROM issues AS i ORDER BY 1"
 
-func attack(t *testing.T) attacked {
-	s := attacked{Site: clitest.Plain(t)}
+func deleteProjects(t *testing.T) keptDeletion {
+	s := keptDeletion{Site: clitest.Plain(t)}
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
 	s.OK("migrate", "up")
 	s.OK("triggers", "install")
@@ -37,123 +37,124 @@ func attack(t *testing.T) attacked {
 	return s
 }
 
-// back requires that the deletion is restored completely, and only once.
-func (s attacked) back(t *testing.T, said string) {
+// requireRestored runs undo with the wanted output. It requires that all rows are as
+// before the deletion, and that neither another undo nor a run changes them.
+func (s keptDeletion) requireRestored(t *testing.T, want string) {
 	t.Helper()
-	require.Contains(t, s.OK("undo", s.id), said)
+	require.Contains(t, s.OK("undo", s.id), want)
 	require.Equal(t, s.rows, s.Rows(allRows))
 	require.Contains(t, s.OK("undo", s.id), "0 rows restored")
 	s.OK("job", "run", clitest.Kind)
 	require.Equal(t, s.rows, s.Rows(allRows))
 }
 
-// during locks the issues so that a command waits, calls do, unlocks them, and returns
-// the result of the command.
-func (s attacked) during(t *testing.T, do func(), command ...string) clitest.Result {
+// runBlocked starts a command, which waits because issues is locked. It calls do,
+// releases the lock, and returns the result of the command.
+func (s keptDeletion) runBlocked(t *testing.T, do func(), command ...string) clitest.Result {
 	t.Helper()
-	held := pgtest.Begin(t, s.Pool(), "LOCK TABLE issues IN SHARE MODE")
+	lock := pgtest.Begin(t, s.Pool(), "LOCK TABLE issues IN SHARE MODE")
 	wait := dbtest.InBackground(func() (clitest.Result, error) { return s.Run(command...), nil })
 	(&dbtest.DB{Database: s.Database}).AwaitLock(t)
 	do()
-	require.NoError(t, held.Rollback(t.Context()))
+	require.NoError(t, lock.Rollback(t.Context()))
 	return pgtest.Must(wait())(t)
 }
 
-func TestUndoOfWhatIsNoDeletion(t *testing.T) {
+func TestUndoWithWrongIDs(t *testing.T) {
 	t.Parallel()
-	s := attack(t)
+	s := deleteProjects(t)
 	s.OK("job", "run", clitest.Kind)
 	batch := pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo WHERE origins IS NOT NULL")
 	for _, command := range [][]string{{"undo"}, {"undo", "show"}, {"undo", "forget"}} {
 		needs := "sexton " + strings.Join(command, " ") + " needs the ID of one deletion"
-		s.Refused(t, 2, [][]string{command, append(command, s.id, s.id)}, needs)
+		s.RequireRefused(t, 2, [][]string{command, append(command, s.id, s.id)}, needs)
 		for _, id := range []string{"0", "abc", "4.5", "99999999999999999999", s.id + "x", ""} {
-			s.Refused(t, 2, [][]string{append(command, id)}, `"`+id+`" is not the ID of a deletion`)
+			s.RequireRefused(t, 2, [][]string{append(command, id)}, `"`+id+`" is not the ID of a deletion`)
 		}
 		for _, id := range []string{"7", batch} {
-			s.Says(1, "deletion "+id+": no deletion with this number is kept", append(command, id)...)
+			s.RequireError(1, "deletion "+id+": no deletion with this number is kept", append(command, id)...)
 		}
 	}
-	s.back(t, "33 rows restored")
+	s.requireRestored(t, "33 rows restored")
 	s.OK("undo", "forget", s.id)
 	for _, command := range [][]string{{"undo"}, {"undo", "show"}, {"undo", "forget"}} {
-		s.Says(1, "no deletion with this number is kept", append(command, s.id)...)
+		s.RequireError(1, "no deletion with this number is kept", append(command, s.id)...)
 	}
 }
 
-// A definition whose table is missing does not affect the undo of other deletions.
-func TestUndoBesideADefinitionWithoutItsTable(t *testing.T) {
+// If the table of another definition is missing, undo still restores the deletion.
+func TestUndoWithAnInvalidDefinition(t *testing.T) {
 	t.Parallel()
-	s := attack(t)
+	s := deleteProjects(t)
 	s.OK("job", "run", clitest.Kind)
 	s.Exec("CREATE TABLE gone (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON gone (project_id)")
 	s.Write("loose_foreign_keys.yml", string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t))+
 		"gone: [{table: projects, column: project_id, on_delete: async_delete}]\n")
 	s.OK("triggers", "install")
 	s.Exec("DROP TABLE gone")
-	s.Says(2, "gone", "job", "run", clitest.Kind)
+	s.RequireError(2, "gone", "job", "run", clitest.Kind)
 	require.Contains(t, s.OK("undo", s.id), "33 rows restored")
 	require.Equal(t, s.rows, s.Rows(allRows))
 }
 
-// While one command is running, another is refused, and a worker waits. The command can
-// be repeated after its session was killed.
-func TestUndoAmongOthers(t *testing.T) {
+// While an undo is running, another undo is refused, and a run is skipped. If the session
+// of an undo is terminated, the command continues with a new session.
+func TestConcurrentUndo(t *testing.T) {
 	t.Parallel()
-	for name, meanwhile := range pgtest.Few(t, map[string]func(t *testing.T, s attacked){
-		"a second one": func(t *testing.T, s attacked) {
+	for name, meanwhile := range pgtest.Few(t, map[string]func(t *testing.T, s keptDeletion){
+		"a second undo": func(t *testing.T, s keptDeletion) {
 			for _, command := range [][]string{{"undo", s.id}, {"undo", s.id, "--dry-run"}, {"undo", "forget", s.id}} {
-				s.Says(1, "another process is undoing or forgetting a deletion; try again when it or its lease has ended",
+				s.RequireError(1, "another process is undoing or forgetting a deletion; try again when it or its lease has ended",
 					command...)
 			}
 			require.Contains(t, s.OK("undo", "show", s.id), "public.projects")
 		},
-		"a worker": func(t *testing.T, s attacked) {
+		"a worker": func(t *testing.T, s keptDeletion) {
 			s.Exec("DELETE FROM projects WHERE id = 4; INSERT INTO projects VALUES (4, 'project 4')")
 			require.Contains(t, s.OK("job", "run", clitest.Kind), "skipped")
 		},
-		"a killed session": func(_ *testing.T, s attacked) {
+		"a killed session": func(_ *testing.T, s keptDeletion) {
 			s.Terminate("wait_event_type = 'Lock'")
 		},
-	}, "a second one") {
+	}, "a second undo") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := attack(t)
+			s := deleteProjects(t)
 			s.OK("job", "run", clitest.Kind)
-			r := s.during(t, func() { meanwhile(t, s) }, "undo", s.id)
+			r := s.runBlocked(t, func() { meanwhile(t, s) }, "undo", s.id)
 			require.Zero(t, r.Code, "%s%s", r.Stdout, r.Stderr)
 			require.Contains(t, r.Stdout, "33 rows restored")
-			s.back(t, "0 rows restored")
+			s.requireRestored(t, "0 rows restored")
 		})
 	}
 }
 
-// The partition of a deletion is not dropped while the deletion is being restored.
-func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
+// The partition with a kept deletion is not dropped while the deletion is being restored.
+func TestUndoWhileTheDeletionExpires(t *testing.T) {
 	t.Parallel()
-	s := attack(t)
+	s := deleteProjects(t)
 	s.OK("job", "run", clitest.Kind)
 	s.Exec("CREATE TABLE sexton.undo_20260101 PARTITION OF sexton.undo FOR VALUES FROM ('2026-01-01') TO ('2026-01-02'); UPDATE sexton.undo SET kept_at = '2026-01-01 12:00'")
 	require.Contains(t, s.OK("undo", "list"), s.id)
 	days := "SELECT count(*)::text FROM pg_class WHERE relname = 'undo_20260101'"
-	r := s.during(t, func() {
+	r := s.runBlocked(t, func() {
 		s.OK("job", "run", clitest.Kind)
-		require.Equal(t, [][]string{{"1"}}, s.Rows(days), "no worker ends a day while an undo works")
+		require.Equal(t, [][]string{{"1"}}, s.Rows(days), "a worker drops no partition while an undo is running")
 		s.Exec("SELECT sexton.undo_rotate('undo', '72 hours', true)")
-		require.Equal(t, [][]string{{"1"}}, s.Rows(days), "its rows are locked")
+		require.Equal(t, [][]string{{"1"}}, s.Rows(days), "the partition is not dropped while its rows are locked")
 	}, "undo", s.id)
 	require.Zero(t, r.Code, r.Stderr)
 	require.Contains(t, r.Stdout, "33 rows restored")
 	require.Equal(t, s.rows, s.Rows(allRows))
 	s.Exec("SELECT sexton.undo_rotate('undo', '72 hours', true)")
-	s.Says(1, "no deletion with this number is kept", "undo", s.id)
+	s.RequireError(1, "no deletion with this number is kept", "undo", s.id)
 }
 
-// Rows that native keys delete and change below a child are restored with the printed
-// grants. Without them, doctor names each.
-func TestUndoWithoutRightsOnNativeKeys(t *testing.T) {
+// With the printed grants, undo restores rows that native foreign keys below a child
+// deleted or changed. If privileges on these tables are missing, doctor reports each.
+func TestUndoWithoutPrivilegesBelowNativeKeys(t *testing.T) {
 	t.Parallel()
-	s := attacked{Site: clitest.Plain(t)}
+	s := keptDeletion{Site: clitest.Plain(t)}
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
 	s.Exec(`
 		CREATE TABLE users (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE CASCADE);
@@ -173,7 +174,7 @@ func TestUndoWithoutRightsOnNativeKeys(t *testing.T) {
 	require.NotContains(t, printed, "badges TO")
 	s.Exec(printed)
 	const rows = "SELECT n::text FROM notes AS n UNION ALL SELECT l::text FROM lines AS l UNION ALL SELECT t::text FROM tags AS t ORDER BY 1"
-	was := s.Rows(rows)
+	before := s.Rows(rows)
 	const lacks = "sexton undo restores none of its rows: the role lacks "
 	require.NotContains(t, s.Run("doctor", "--database-url", s.AsRole(role)).Stdout, lacks)
 	quoted := pgx.Identifier{role}.Sanitize()
@@ -187,24 +188,25 @@ func TestUndoWithoutRightsOnNativeKeys(t *testing.T) {
 	s.id = pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")
 	s.Exec(s.OK("grants", "--worker", role))
 	require.Contains(t, s.OK("undo", s.id, "--database-url", s.AsRole(role)), " rows restored")
-	require.Equal(t, was, s.Rows(rows))
+	require.Equal(t, before, s.Rows(rows))
 }
 
-// A hanging worker loses its lease, and an unfinished deletion is stopped.
+// undo takes the lease from a worker that does not respond, and restores a deletion whose
+// clean-up has not finished.
 func TestUndoOfARunningDeletion(t *testing.T) {
 	t.Parallel()
-	s := attack(t)
+	s := deleteProjects(t)
 	require.Contains(t, s.OK("undo", "list"), "complete, still running")
 	s.HoldLease()
-	s.back(t, "3 rows restored")
+	s.requireRestored(t, "3 rows restored")
 }
 
-func TestUndoWithoutRightsOrDatabase(t *testing.T) {
+func TestUndoWithoutPrivilegesOrDatabase(t *testing.T) {
 	t.Parallel()
-	s := attack(t)
+	s := deleteProjects(t)
 	s.OK("job", "run", clitest.Kind)
 	role := s.CreateRole()
-	nowhere := s.With(func(u *url.URL) {
+	unreachable := s.ChangedURL(func(u *url.URL) {
 		u.RawQuery = ""
 		u.Host = "127.0.0.1:1"
 	})
@@ -215,14 +217,14 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 		{"undo", "show", s.id},
 		{"undo", "forget", s.id},
 	} {
-		s.Refused(t, 7, [][]string{append(command, "--database-url", s.AsRole(role))}, "`sexton grants` prints")
-		s.Refused(t, 4, [][]string{append(command, "--database-url", nowhere)}, "database main cannot be reached")
+		s.RequireRefused(t, 7, [][]string{append(command, "--database-url", s.AsRole(role))}, "`sexton grants` prints")
+		s.RequireRefused(t, 4, [][]string{append(command, "--database-url", unreachable)}, "database main cannot be reached")
 	}
 	printed := s.OK("grants", "--worker", role, "--app", role, "--viewer", role)
 	s.Exec(printed)
-	s.Says(1, "the role may not silence triggers; ", "undo", s.id, "--dry-run", "--database-url", s.AsRole(role))
-	// Without INSERT, the rows are left and each names the privilege. doctor names it
-	// before.
+	s.RequireError(1, "the role may not silence triggers; ", "undo", s.id, "--dry-run", "--database-url", s.AsRole(role))
+	// Without INSERT, undo leaves the rows and prints the missing privilege. doctor
+	// reports the privilege before.
 	s.Exec(fmt.Sprintf("REVOKE INSERT ON projects, issues FROM %s", pgx.Identifier{role}.Sanitize()))
 	doctor := s.Run("doctor", "--database-url", s.AsRole(role)).Stdout
 	require.Contains(t, doctor, "GRANT INSERT ON TABLE public.projects TO")
@@ -234,5 +236,5 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 	require.Contains(t, r.Stdout, "33 rows left")
 	s.Exec(printed)
 	require.Contains(t, s.OK("undo", s.id, "--database-url", s.AsRole(role)), "33 rows restored")
-	s.back(t, "0 rows restored")
+	s.requireRestored(t, "0 rows restored")
 }

@@ -13,9 +13,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// asDocumented runs the statements of docs/undo.md and docs/page.md, and the commands of
-// docs/undo.md for a deletion.
-func asDocumented(t *testing.T, s *clitest.TwoSites, id string) (said string) {
+// runDocumentedUndo runs the SQL statements of docs/undo.md and docs/page.md, and the
+// commands of docs/undo.md for the given deletion. It returns the output.
+func runDocumentedUndo(t *testing.T, s *clitest.TwoDatabases, id string) (output string) {
 	document := string(pgtest.Must(os.ReadFile("../../../docs/undo.md"))(t))
 	page := string(pgtest.Must(os.ReadFile("../../../docs/page.md"))(t))
 	statements := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(document+page, -1)
@@ -26,19 +26,19 @@ func asDocumented(t *testing.T, s *clitest.TwoSites, id string) (said string) {
 	shown := regexp.MustCompile("(?s)```console\n(.*?)```").FindStringSubmatch(document)[1]
 	for line := range strings.Lines(strings.ReplaceAll(shown, "482100000000042", id)) {
 		if command, is := strings.CutPrefix(line, "$ sexton "); is {
-			said += s.OK(strings.Fields(command)...)
+			output += s.OK(strings.Fields(command)...)
 		} else if heading := strings.Fields(line); heading[0] == "ID" {
-			require.Equal(t, heading, strings.Fields(said)[:len(heading)])
+			require.Equal(t, heading, strings.Fields(output)[:len(heading)])
 		}
 	}
-	return said
+	return output
 }
 
-// A deletion spans two databases: projects and traces are in one, and the builds between
-// them in the other.
-func TestUndoGoesThroughTwoDatabases(t *testing.T) {
+// Undo restores a deletion with rows in two databases: projects and traces are in main,
+// and builds are in ci.
+func TestUndoInTwoDatabases(t *testing.T) {
 	t.Parallel()
-	s := clitest.PlainTwo(t, "main")
+	s := clitest.PlainTwoDatabases(t, "main")
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
 	s.OK("migrate", "up")
 	s.OK("triggers", "install")
@@ -67,27 +67,27 @@ func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	require.Contains(t, s.OK("undo", "show", id), "public.traces")
 	require.NotEqual(t, want, contents())
 
-	s.Without("ci")
-	less := s.JSON(0, "undo", "show", id).(map[string]any)
-	require.Equal(t, []any{"ci"}, less["unreachable"])
+	s.MakeUnreachable("ci")
+	partial := s.JSON(0, "undo", "show", id).(map[string]any)
+	require.Equal(t, []any{"ci"}, partial["unreachable"])
 	require.Equal(t, []any{"ci"}, s.JSON(0, "undo", "list").(map[string]any)["unreachable"])
-	require.Less(t, len(less["tables"].([]any)), 4)
+	require.Less(t, len(partial["tables"].([]any)), 4)
 	require.Contains(t, s.Run("undo", "list").Stderr, "database ci cannot be reached: its kept deletions are left out\n")
-	s.Refused(t, 4, [][]string{{"undo", id}}, "database ci cannot be reached")
-	s.Without("")
+	s.RequireRefused(t, 4, [][]string{{"undo", id}}, "database ci cannot be reached")
+	s.MakeUnreachable("")
 
 	require.Equal(t, []string{"93 rows would be restored", "93 rows restored"},
-		regexp.MustCompile(`93 rows [a-z ]+`).FindAllString(asDocumented(t, s, id), -1))
+		regexp.MustCompile(`93 rows [a-z ]+`).FindAllString(runDocumentedUndo(t, s, id), -1))
 	require.Equal(t, want, contents())
 	require.Contains(t, s.OK("undo", id), "0 rows restored")
 	s.OK("job", "run", clitest.Kind, "--database", "main")
 	s.OK("job", "run", clitest.Kind, "--database", "ci")
 	require.Equal(t, want, contents())
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=0s")
-	require.Contains(t, s.OK("undo", "list"), id, "what is kept can be listed and forgotten once undo is off")
+	require.Contains(t, s.OK("undo", "list"), id, "kept deletions can be listed and forgotten after undo is disabled")
 	require.Contains(t, s.OK("undo", "forget", id), "forgotten")
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
-	s.Refused(t, 1, [][]string{{"undo", "show", id}}, "no deletion with this number is kept")
+	s.RequireRefused(t, 1, [][]string{{"undo", "show", id}}, "no deletion with this number is kept")
 	require.Contains(t, s.OK("status"), "of deleted rows are kept")
 	s.OK("migrate", "down", "--force")
 }

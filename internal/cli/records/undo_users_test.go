@@ -11,8 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// usersSite is the reference application with badges below users, who belong to
-// organizations. users reports whether rows of users are kept.
+// usersSite returns the reference application with the tables clubs and badges. Users
+// belong to clubs, and badges belong to users. users is the value of undo.users.
 func usersSite(t *testing.T, users bool) *clitest.Site {
 	s := clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
@@ -33,9 +33,8 @@ users: [{table: clubs, column: club_id, on_delete: async_delete}]
 
 const people = "SELECT u.id::text, u.username::text, b.id::text FROM users AS u LEFT JOIN badges AS b ON b.user_id = u.id WHERE u.user_type <> 5 ORDER BY u.id"
 
-// Rows that the job or the application deletes with a user are kept only if undo.users is
-// set.
-func TestRowsOfUsersAreKeptOnDemand(t *testing.T) {
+// Rows of users, and rows deleted with users, are kept only if undo.users is set.
+func TestKeepingRowsOfUsers(t *testing.T) {
 	t.Parallel()
 	for _, users := range []bool{false, true} {
 		if !users && !pgtest.Long {
@@ -65,7 +64,7 @@ func TestRowsOfUsersAreKeptOnDemand(t *testing.T) {
 			s.OK("job", "run", clitest.Kind)
 			s.OK("job", "run", ghostKind)
 			require.Equal(t, [][]string{{"1", "ada", "1"}, {"2", "ben", "2"}}, s.Rows(people),
-				"neither tombstones nor the queue take them again")
+				"restored users are not deleted again")
 		})
 	}
 }

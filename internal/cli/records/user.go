@@ -23,7 +23,7 @@ func userCommand(env *cli.Env) *cobra.Command {
 // deletedUser is the output of `sexton user delete --json`.
 type deletedUser struct {
 	UserID dml.ID `json:"user_id"`
-	// Queued is false if the user was already queued.
+	// Queued is false if the user had been queued before.
 	Queued bool `json:"queued"`
 }
 
@@ -31,7 +31,7 @@ func userDeleteCommand(env *cli.Env) *cobra.Command {
 	var id userID
 	var by string
 	var hard, groups, plan bool
-	cmd := env.On(riverjobs.GhostUsers, &cobra.Command{
+	cmd := env.DatabaseCommand(riverjobs.GhostUsers, &cobra.Command{
 		Use:   "delete ID",
 		Short: "Block a user and queue it for deletion",
 		Long: `Calls sexton.delete_user, which blocks the user and queues it. A worker then moves the user's
@@ -60,7 +60,7 @@ estimates its duration.`,
 		case queued:
 			text = "blocked, and queued for deletion"
 		}
-		return env.Say(deletedUser{UserID: user, Queued: queued}, "user %s: %s\n", id.text, text)
+		return env.PrintText(deletedUser{UserID: user, Queued: queued}, "user %s: %s\n", id.text, text)
 	})
 	cmd.Flags().BoolVar(&plan, "plan", false, "only count rows and name blocking keys")
 	cmd.Flags().BoolVar(&hard, "hard", false, "also delete contributions")
@@ -79,7 +79,7 @@ type cancelledUser struct {
 func userCancelCommand(env *cli.Env) *cobra.Command {
 	var id userID
 	var by string
-	cmd := env.On(riverjobs.GhostUsers, &cobra.Command{
+	cmd := env.DatabaseCommand(riverjobs.GhostUsers, &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Cancel the deletion of a user before it begins",
 		Long: `Calls sexton.cancel_user_deletion, which removes the user from the queue and restores its state.
@@ -97,13 +97,13 @@ deletion with the user remain scheduled: "sexton group cancel" restores each.`,
 		if cancelled {
 			text = "restored; the deletion is cancelled"
 		}
-		return env.Say(cancelledUser{UserID: user, Cancelled: cancelled}, "user %s: %s\n", id.text, text)
+		return env.PrintText(cancelledUser{UserID: user, Cancelled: cancelled}, "user %s: %s\n", id.text, text)
 	})
 	cmd.Flags().StringVar(&by, "by", "", "`ID` of the user who requests it")
 	return cmd
 }
 
-// optional returns nil for an empty ID.
+// optional returns a pointer to id, or nil if id is empty.
 func optional(id string) *string {
 	if id == "" {
 		return nil
@@ -111,11 +111,11 @@ func optional(id string) *string {
 	return &id
 }
 
-// userID is the key of a user as it was given.
+// userID is the key of a user, as given on the command line.
 type userID struct{ text string }
 
-// argument parses the only argument of a command. Users are numbered unless
-// ghost_users.users names another table.
+// argument parses the only argument of a command. It must be a number, unless
+// ghost_users.users names a table.
 func (id *userID) argument(env *cli.Env) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if c, err := env.LoadConfig(); err != nil || c.GhostUsers.Users.Table == "" || len(args) != 1 {
@@ -128,8 +128,8 @@ func (id *userID) argument(env *cli.Env) cobra.PositionalArgs {
 	}
 }
 
-// callByKey calls an SQL function that returns whether it changed something. It also
-// returns the first argument as a key.
+// callByKey calls an SQL function whose first argument is a key. It returns the key, and
+// whether the function changed something.
 func callByKey(ctx context.Context, all *installation.Connections, what, call string,
 	args ...any,
 ) (key dml.ID, changed bool, err error) {

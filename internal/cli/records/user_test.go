@@ -13,9 +13,9 @@ import (
 
 const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
 
-// ghostSite is the reference application with the job that deletes users. It has Ada (1)
-// and Ben (2), who have each written an issue, Carla (3), the only owner of a group, and
-// a bot (4).
+// ghostSite returns the reference application with the job that deletes users. Users 1
+// and 2 have written an issue each, user 3 is the only owner of a group, and user 4 is a
+// bot.
 func ghostSite(t *testing.T) *clitest.Site {
 	return clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO users (id, username, email, name, user_type) VALUES
@@ -32,14 +32,14 @@ func TestUserDelete(t *testing.T) {
 	s := ghostSite(t)
 	require.Equal(t, "user 1: blocked, and queued for deletion\n", s.OK("user", "delete", "1"))
 	require.Equal(t, map[string]any{"user_id": 1.0, "queued": false}, s.JSON(0, "user", "delete", "1"),
-		"once is enough")
+		"the user is already queued")
 	require.Equal(t, [][]string{{"blocked"}}, s.Rows("SELECT state FROM users WHERE id = 1"))
 	status := s.OK("status")
 	require.Regexp(t, `users_ghost_user_migrations +main +1 `, status)
 	require.Regexp(t, `USER +MOVED +DELETED +NULLIFIED`, status)
 	require.Contains(t, status, "a worker: none is running")
 	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
-	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +infinity +-\n`, s.OK("status"), "deferred until further notice")
+	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +infinity +-\n`, s.OK("status"), "a user deferred without end is shown with infinity")
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
 	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = '2100-01-02 03:04:05Z', last_error = 'todos: used'")
 	require.Contains(t, s.OK("status"), "1 user deferred until 2100-01-02T03:04:05Z, after: todos: used")
@@ -59,16 +59,17 @@ func TestUserDelete(t *testing.T) {
 	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) SELECT id FROM users WHERE user_type = 5")
 	s.OK("job", "run", ghostKind)
 	require.Regexp(t, ghostKind+` +1 user deferred until [^ ]+Z, after: the ghost user cannot be deleted\n(.*\n)+`+
-		ghostKind+` +the ghost user cannot be deleted \(1 time\)\n`, s.OK("status"), "an error of no table's")
+		ghostKind+` +the ghost user cannot be deleted \(1 time\)\n`, s.OK("status"), "the error names no table")
 
 	require.Equal(t, "user 2: blocked, and queued for deletion\n",
 		s.OK("user", "delete", "2", "--hard", "--by", "3"))
 	s.OK("job", "run", ghostKind)
-	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "deleted with their author")
+	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "--hard deletes the issues of the author")
 }
 
-// doctor reports a user who fails repeatedly, with the table and the constraint.
-func TestDoctorNamesFailingUsers(t *testing.T) {
+// doctor reports a user whose deletion has failed three times, with the table and the
+// constraint.
+func TestDoctorReportsFailingUsers(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)
 	s.Exec("INSERT INTO users (id, username, email, name, user_type) VALUES (5, 'ghost', 'ghost@example.com', 'Ghost User', 5)")
@@ -86,7 +87,7 @@ func TestDoctorNamesFailingUsers(t *testing.T) {
 		return found
 	}
 	for range 3 {
-		require.Empty(t, findings(), "it may pass")
+		require.Empty(t, findings(), "fewer than three failures are no finding")
 		s.OK("job", "run", ghostKind)
 		s.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
 	}
@@ -101,8 +102,9 @@ func TestDoctorNamesFailingUsers(t *testing.T) {
 	require.Equal(t, "the deletion of 2 more users fails, too", found[10].Message)
 }
 
-// Invalid lists are reported with their position before anything runs.
-func TestGhostListsThatDoNotFit(t *testing.T) {
+// A list of columns that does not match the tables is reported with its position, before
+// anything runs.
+func TestInvalidGhostLists(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)
 	s.Configure(s.URL,
@@ -121,12 +123,12 @@ func TestGhostListsThatDoNotFit(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT FROM sexton.runs"))
 }
 
-func TestGhostUsersNeedTheirTables(t *testing.T) {
+func TestGhostUsersWithoutTables(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	s.Says(2, "users", "migrate", "up")
-	s.Says(2, "there is no table users in schema public", "config", "check", "--connect")
+	s.RequireError(2, "users", "migrate", "up")
+	s.RequireError(2, "there is no table users in schema public", "config", "check", "--connect")
 }
 
 func TestMain(m *testing.M) { clitest.Main(m) }

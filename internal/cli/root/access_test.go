@@ -14,8 +14,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// connecting returns the commands that need a database.
-func connecting() [][]string {
+// databaseCommands returns commands that connect to the database.
+func databaseCommands() [][]string {
 	return [][]string{
 		{"status"},
 		{"job", "list"},
@@ -34,24 +34,24 @@ func TestServerThatIsDown(t *testing.T) {
 	s := clitest.Installed(t)
 	address := "postgres://user:hidden@/app?host=" + url.QueryEscape(s.Dir)
 	s.Configure(address, "")
-	s.Refused(t, 4, connecting(), "sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: "+
+	s.RequireRefused(t, 4, databaseCommands(), "sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: "+
 		"no server answers at DIR port 5432: no such file or directory (start it, or correct host and port)")
 
-	// Errors name where the address was configured.
+	// The error names the flag or variable that has the address.
 	s.Configure(s.URL, "")
-	s.Says(4, "sexton: --database-url: database main cannot be reached", "status", "--database-url", address)
+	s.RequireError(4, "sexton: --database-url: database main cannot be reached", "status", "--database-url", address)
 	r := clitest.Run([]string{"DATABASE_URL=" + address}, "migrate", "status")
 	require.Equal(t, 4, r.Code)
 	require.Contains(t, r.Stderr, "sexton: DATABASE_URL: database main cannot be reached")
 	require.NotContains(t, r.Stderr, "hidden")
 }
 
-func TestRoleWithoutRights(t *testing.T) {
+func TestRoleWithoutPrivileges(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	role := s.CreateRole()
 	s.Configure(s.AsRole(role), "")
-	s.Refused(t, 7, [][]string{
+	s.RequireRefused(t, 7, [][]string{
 		{"status"},
 		{"job", "list"},
 		{"job", "run", clitest.Kind},
@@ -63,12 +63,11 @@ func TestRoleWithoutRights(t *testing.T) {
 			" in database main: permission denied for schema sexton; run: the statements that `sexton grants` prints")
 }
 
-// Another session locks every application table, including partitions. Commands that read
-// only the catalogue are not affected. Commands that read or change the tables time out
-// and report why.
-func TestLockedTablesHoldUpNoCommand(t *testing.T) {
+// While another session locks all application tables, commands that read only the catalog
+// succeed. Commands that read the tables time out and report the lock.
+func TestCommandsWhileTablesAreLocked(t *testing.T) {
 	t.Parallel()
-	s := clitest.Roles(t)
+	s := clitest.NewRoleSite(t)
 	s.Exec(`CREATE TABLE parts (id bigint, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
 		CREATE TABLE parts_old PARTITION OF parts FOR VALUES FROM (MINVALUE) TO ('2020-01-01');
 		CREATE INDEX some_issues ON issues (project_id) WHERE project_id IS NOT NULL;
@@ -87,15 +86,16 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 			AND relname NOT IN ('loose_foreign_keys_deleted_records', 'users_ghost_user_migrations', 'import_placeholder_user_details', 'group_deletion_schedules')
 		LOOP EXECUTE 'LOCK TABLE ONLY ' || held || ' IN ACCESS EXCLUSIVE MODE'; END LOOP; END $$`)
 	_, err := s.Pool().Exec(t.Context(), "SET lock_timeout = '200ms'; "+grants)
-	if pgtest.Version(t) < 18 { // Since then GRANT itself waits for its table.
+	// Since Postgres 18, GRANT waits for a lock on the table.
+	if pgtest.Version(t) < 18 {
 		require.NoError(t, err)
 	} else {
 		require.ErrorContains(t, err, "canceling statement due to lock timeout")
 	}
 
-	const gaveUp = "canceling statement due to lock timeout (SQLSTATE 55P03): another session has locked a table or row"
+	const timedOut = "canceling statement due to lock timeout (SQLSTATE 55P03): another session has locked a table or row"
 	for _, each := range []struct {
-		says    string
+		want    string
 		command []string
 	}{
 		{"", []string{"migrate", "status"}},
@@ -103,9 +103,9 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 		{"", []string{"job", "list"}},
 		{"", []string{"triggers", "status"}},
 		{"check failed: count groups to be deleted.*lock timeout", []string{"doctor"}},
-		{regexp.QuoteMeta(gaveUp), []string{"status"}},
-		{regexp.QuoteMeta(gaveUp), []string{"failures", "list"}},
-		{regexp.QuoteMeta(gaveUp), []string{"group", "list"}},
+		{regexp.QuoteMeta(timedOut), []string{"status"}},
+		{regexp.QuoteMeta(timedOut), []string{"failures", "list"}},
+		{regexp.QuoteMeta(timedOut), []string{"group", "list"}},
 	} {
 		ended := make(chan clitest.Result, 1)
 		go func() { ended <- s.Run(each.command...) }()
@@ -118,39 +118,40 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 				return false, nil
 			}
 		})
-		said := r.Stdout + r.Stderr
-		if each.says == "" {
-			require.NotContains(t, said, " timeout", each.command)
+		output := r.Stdout + r.Stderr
+		if each.want == "" {
+			require.NotContains(t, output, " timeout", each.command)
 			require.Contains(t, []int{0, 5}, r.Code, each.command)
 		} else {
-			require.Regexp(t, each.says, said, each.command)
+			require.Regexp(t, each.want, output, each.command)
 		}
 	}
 }
 
-// Managed servers have no superuser. Their roles cannot set session_replication_role or
-// read the statistics of other roles, and only some can create roles. Each of them can
-// install, track and clean up, and doctor reports the limitations.
+// Without superuser privileges, as on a managed server, a role can install Sexton, record
+// deletions and clean up. doctor reports what the role cannot do. The role may lack
+// CREATEROLE.
 func TestManagedServers(t *testing.T) {
 	t.Parallel()
-	roles := map[string]string{"a role that makes roles": "CREATEROLE CREATEDB", "a role that makes none": ""}
-	pgtest.Each(t, pgtest.Few(t, roles, "a role that makes none"), func(t *testing.T, _, rights string) {
-		// Roles belong to the server, and its only superuser must not have created the
-		// owner.
+	roles := map[string]string{"role with CREATEROLE": "CREATEROLE CREATEDB", "role without CREATEROLE": ""}
+	pgtest.Each(t, pgtest.Few(t, roles, "role without CREATEROLE"), func(t *testing.T, _, attributes string) {
+		// The test needs its own server, because roles belong to the server, and a
+		// superuser must not have created sexton_owner before.
 		s := clitest.RoleSite{Site: clitest.NewSite(t, pgtest.NewOn(t, pgtest.Server(t)))}
-		s.Exec(`CREATE ROLE managed LOGIN ` + rights + `; GRANT CREATE ON DATABASE "` + s.Name +
+		s.Exec(`CREATE ROLE managed LOGIN ` + attributes + `; GRANT CREATE ON DATABASE "` + s.Name +
 			`" TO managed; ALTER SCHEMA public OWNER TO managed`)
 		url := s.AsRole("managed")
 		s.Configure(url, "")
 		s.Environ = append(s.Environ, "SEXTON_HTTP__LISTEN=127.0.0.1:0")
-		s.As(t, "managed", "CREATE TABLE projects (id bigint PRIMARY KEY)",
+		s.ExecAs(t, "managed", "CREATE TABLE projects (id bigint PRIMARY KEY)",
 			"CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)",
 			"CREATE INDEX ON issues (project_id)", "INSERT INTO projects SELECT generate_series(1, 3)",
 			"INSERT INTO issues SELECT n, n % 3 + 1 FROM generate_series(1, 30) AS n")
 
-		if rights == "" {
-			s.Says(7, "CREATE ROLE", "migrate", "up")
-			s.Exec(`CREATE ROLE sexton_owner NOLOGIN; GRANT sexton_owner TO managed`) // The provider's own means.
+		if attributes == "" {
+			s.RequireError(7, "CREATE ROLE", "migrate", "up")
+			// A provider creates the role with its own tools.
+			s.Exec(`CREATE ROLE sexton_owner NOLOGIN; GRANT sexton_owner TO managed`)
 		}
 		require.NotContains(t, s.OK("migrate", "up"), "GRANT")
 		require.Equal(t, [][]string{{"sexton_owner"}}, s.Rows(`SELECT DISTINCT relowner::regrole::text FROM pg_class
@@ -159,8 +160,8 @@ func TestManagedServers(t *testing.T) {
 		s.OK("triggers", "status")
 
 		_, stop := startWorker(t, s.Site, url)
-		s.As(t, "managed", "DELETE FROM projects WHERE id = 1")
-		pgtest.Await(t, s.Database, "the children to go", `SELECT NOT EXISTS (SELECT FROM issues WHERE project_id = 1)
+		s.ExecAs(t, "managed", "DELETE FROM projects WHERE id = 1")
+		pgtest.Await(t, s.Database, "the children to be deleted", `SELECT NOT EXISTS (SELECT FROM issues WHERE project_id = 1)
 				AND NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)`)
 		examined := s.Run("doctor")
 		require.Equal(t, 5, examined.Code, examined.Stdout)
@@ -168,8 +169,8 @@ func TestManagedServers(t *testing.T) {
 		require.Contains(t, examined.Stdout, "GRANT pg_read_all_stats TO managed;\n")
 		stop()
 		require.Len(t, s.Rows("SELECT FROM issues"), 20)
-		report, _ := s.Examined(0)
-		require.NotContains(t, severities(report), problem.Warning, "the role may be none of a worker")
+		report, _ := s.RunDoctor(0)
+		require.NotContains(t, severities(report), problem.Warning, "without a running worker, the checked role may not be the role of a worker")
 		s.OK("status")
 	})
 }

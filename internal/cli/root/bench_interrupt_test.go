@@ -11,8 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// interrupter is an output that sends Ctrl-C when a line is written, or never if the line
-// is empty.
+// interrupter is a writer that cancels the context of a command when the given line is
+// written. If line is empty, it never cancels.
 type interrupter struct {
 	line      string
 	interrupt context.CancelFunc
@@ -25,7 +25,7 @@ func (i interrupter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func TestBenchmarksLeaveNothingBehind(t *testing.T) {
+func TestBenchmarksDropTheirDatabases(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
 	conn := pgtest.Connect(t, server.URL("postgres"))

@@ -16,7 +16,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// A run can fail with an error that would have another exit code before the run.
+// The exit code of a failed run is 1, even if the same error would have another exit code
+// before the run.
 func TestFailedRunExitsWithFailure(t *testing.T) {
 	t.Parallel()
 	var found problem.List
@@ -32,7 +33,7 @@ func TestFailedRunExitsWithFailure(t *testing.T) {
 	}
 }
 
-// documents returns the texts of all documents by path.
+// documents returns the content of all documents by path.
 func documents(t *testing.T) map[string]string {
 	files, err := filepath.Glob("../../../docs/*.md")
 	require.NoError(t, err)
@@ -46,7 +47,8 @@ func documents(t *testing.T) map[string]string {
 	return texts
 }
 
-// Commands in prose are not run by other tests, but they and their flags exist.
+// The commands and flags that documents mention in the text exist. Other tests run the
+// commands in code blocks.
 func TestCommandsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	inText := regexp.MustCompile("`sexton ([^`]+)`|(?m)^ *sexton (.+)$")
@@ -77,7 +79,7 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// Help texts fit a terminal of 100 columns.
+// No line of a help text is longer than 100 columns.
 func TestHelpFitsATerminal(t *testing.T) {
 	t.Parallel()
 	var check func(cmd *cobra.Command)

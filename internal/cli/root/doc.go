@@ -3,7 +3,7 @@
 //
 //	newCommand ─► setup │ operation │ inspection │ data │ tools     the groups of the help
 //
-// Its invariant: only this package knows all commands, and it contains none except
+// The invariant: only this package knows all commands. It has no command itself, except
 // version, help and completion.
 //
 // The first SIGINT or SIGTERM stops the command after its current batch. A second signal

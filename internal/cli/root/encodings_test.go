@@ -26,9 +26,10 @@ reste:
   - {table: größe, column: größe_id, on_delete: async_delete, conditions: [{column: art, value: Größe}]}
 `
 
-// umlauts returns a site with this encoding, with names and values beyond ASCII, and a
-// connection of the application.
-func umlauts(t *testing.T, encoding string, settings ...string) (*clitest.Site, *pgx.Conn) {
+// umlautSite returns a site in a database with the given encoding and settings. Its names
+// and values have letters beyond ASCII. It also returns a UTF-8 connection of the
+// application.
+func umlautSite(t *testing.T, encoding string, settings ...string) (*clitest.Site, *pgx.Conn) {
 	s := clitest.NewSite(t, pgtest.NewEncoded(t, encoding))
 	s.Configure(s.URL, "loose_foreign_keys: {undo: {keep: 24h}}\n")
 	s.Write("loose_foreign_keys.yml", umlautDefinitions)
@@ -42,7 +43,7 @@ func umlauts(t *testing.T, encoding string, settings ...string) (*clitest.Site, 
 	return s, app
 }
 
-// Names and values in definitions match in every encoding of the database and of its
+// Names and values in definitions match in every encoding of the database and of the
 // sessions.
 func TestEncodings(t *testing.T) {
 	t.Parallel()
@@ -57,7 +58,7 @@ func TestEncodings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, app := umlauts(t, c.encoding, c.settings...)
+			s, app := umlautSite(t, c.encoding, c.settings...)
 			before := rowsOf(t, app)
 			pgtest.Exec(t, app, `DELETE FROM "größe" WHERE id = 'weiß'`)
 			require.Contains(t, s.OK("plan"), "größe")
@@ -77,8 +78,8 @@ func rowsOf(t *testing.T, app *pgx.Conn) []string {
 		UNION ALL SELECT "größe_id" || ': ' || zustand FROM teile UNION ALL SELECT "größe_id" || ': ' || art FROM reste) AS all_of (line)`)
 }
 
-// Keys that the default encoding of the sessions cannot represent, or that are not valid
-// UTF-8, are cleaned up, and so are the other keys.
+// A key that the client_encoding of the database cannot represent, or that is not valid
+// UTF-8, is cleaned up. Other keys are not affected.
 func TestKeysBeyondTheDefaultEncoding(t *testing.T) {
 	t.Parallel()
 	for encoding, key := range map[string]string{
@@ -87,7 +88,7 @@ func TestKeysBeyondTheDefaultEncoding(t *testing.T) {
 	} {
 		t.Run(encoding, func(t *testing.T) {
 			t.Parallel()
-			s, app := umlauts(t, encoding, "client_encoding = 'LATIN1'")
+			s, app := umlautSite(t, encoding, "client_encoding = 'LATIN1'")
 			pgtest.Exec(t, app, `INSERT INTO "größe" VALUES (`+key+`, 3); INSERT INTO reste VALUES (`+key+
 				`, 'Größe'); DELETE FROM "größe" WHERE id <> 'weiß'`)
 			s.OK("plan")

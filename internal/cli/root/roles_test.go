@@ -12,8 +12,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// insides are statements on Sexton's tables that an ordinary role may not run.
-var insides = []string{
+// internalReads are statements that read Sexton's tables. An application role may not run
+// them.
+var internalReads = []string{
 	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job",
 	"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
 	"SELECT FROM sexton.swept", "SELECT FROM sexton.clients", "SELECT FROM loose_foreign_keys_deleted_records",
@@ -22,8 +23,8 @@ var insides = []string{
 	"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
 }
 
-// changes are statements that only the owner or the worker may run.
-var changes = []string{
+// ownerChanges are statements that only the owner or the worker may run.
+var ownerChanges = []string{
 	"DELETE FROM sexton.events", "INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')",
 	"DELETE FROM sexton.leases", "UPDATE sexton.fences SET token = 1",
 	"DELETE FROM sexton.river_job", "INSERT INTO sexton.job_kinds VALUES ('k', 'q', '{}', '{}', false, 1)",
@@ -40,33 +41,33 @@ var changes = []string{
 	"ALTER TABLE projects DISABLE TRIGGER ALL",
 }
 
-func TestTheApplicationsRole(t *testing.T) {
+func TestPrivilegesOfTheApplication(t *testing.T) {
 	t.Parallel()
-	s := clitest.Roles(t)
-	id := s.As(t, s.Application, "DELETE FROM projects WHERE id = 1",
+	s := clitest.NewRoleSite(t)
+	id := s.ExecAs(t, s.Application, "DELETE FROM projects WHERE id = 1",
 		"SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{\"database\": \"main\"}')")[0][0]
 	require.Equal(t, [][]string{{"loose_foreign_keys_cleanup", "available", "0", "<nil>"}},
-		s.As(t, s.Application, "SELECT kind, state, attempt, outcome FROM sexton.job_status("+id+")"))
-	require.Empty(t, s.As(t, s.Application, "SELECT kind FROM sexton.job_status(-1)"), "there is no such job")
-	require.Equal(t, [][]string{{"true"}}, s.As(t, s.Application, "SELECT sexton.delete_user(1, 2)"))
-	for _, door := range []string{"schedule_group_deletion", "delete_group_now", "cancel_group_deletion"} {
-		require.Equal(t, [][]string{{"true"}}, s.As(t, s.Application, "SELECT sexton."+door+"(1, 2)"), door)
+		s.ExecAs(t, s.Application, "SELECT kind, state, attempt, outcome FROM sexton.job_status("+id+")"))
+	require.Empty(t, s.ExecAs(t, s.Application, "SELECT kind FROM sexton.job_status(-1)"), "no job has this ID")
+	require.Equal(t, [][]string{{"true"}}, s.ExecAs(t, s.Application, "SELECT sexton.delete_user(1, 2)"))
+	for _, function := range []string{"schedule_group_deletion", "delete_group_now", "cancel_group_deletion"} {
+		require.Equal(t, [][]string{{"true"}}, s.ExecAs(t, s.Application, "SELECT sexton."+function+"(1, 2)"), function)
 	}
-	s.As(t, s.Application, "SELECT kind FROM sexton.events")
+	s.ExecAs(t, s.Application, "SELECT kind FROM sexton.events")
 	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1)
 	require.Len(t, s.Rows("SELECT FROM users_ghost_user_migrations"), 1)
 
-	s.Forbidden(t, s.Application, append(append([]string{
+	s.RequireForbidden(t, s.Application, append(append([]string{
 		"SELECT FROM users", "UPDATE projects SET name = ''",
 		"DELETE FROM issues",
-	}, insides...), changes...)...)
-	s.Says(7, "`sexton grants` prints", "status", "--database-url", s.AsRole(s.Application))
+	}, internalReads...), ownerChanges...)...)
+	s.RequireError(7, "`sexton grants` prints", "status", "--database-url", s.AsRole(s.Application))
 }
 
-func TestTheWorkersRole(t *testing.T) {
+func TestPrivilegesOfTheWorker(t *testing.T) {
 	t.Parallel()
-	s := clitest.Roles(t)
-	s.As(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)",
+	s := clitest.NewRoleSite(t)
+	s.ExecAs(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)",
 		"SELECT sexton.schedule_group_deletion(1, 2)")
 	for _, job := range s.JSON(0, "job", "list").([]any) {
 		kind, ok := job.(map[string]any)["kind"].(string)
@@ -77,10 +78,10 @@ func TestTheWorkersRole(t *testing.T) {
 	}
 	require.Equal(t, [][]string{{"2", "ghost"}, {"3", "ben"}},
 		s.Rows("SELECT issues.id, username FROM issues JOIN users ON users.id = author_id ORDER BY 1"),
-		"one gone with its project, one moved")
+		"one issue was deleted with its project, one was moved to the ghost user")
 	require.Equal(t, [][]string{{"0"}}, s.Rows("SELECT sum(pending) FROM sexton.backlog"))
 	require.Equal(t, [][]string{{"public.issues"}, {"public.projects"}},
-		s.Rows("SELECT DISTINCT l.name FROM sexton.undo AS u JOIN sexton.undo_layouts AS l ON l.id = u.layout ORDER BY 1"), "nothing of a deleted user is kept")
+		s.Rows("SELECT DISTINCT l.name FROM sexton.undo AS u JOIN sexton.undo_layouts AS l ON l.id = u.layout ORDER BY 1"), "no row of a deleted user is kept")
 	deleted := s.JSON(0, "undo", "list", "--database-url", s.AsRole(s.Worker)).(map[string]any)["deletions"].([]any)
 	deletion := fmt.Sprintf("%.0f", deleted[len(deleted)-1].(map[string]any)["id"])
 	s.JSON(6, "undo", deletion, "--database-url", s.AsRole(s.Worker))
@@ -95,31 +96,31 @@ func TestTheWorkersRole(t *testing.T) {
 		s.OK(append(args, "--database-url", s.AsRole(s.Worker))...)
 	}
 	require.Equal(t, [][]string{{"1", "one"}}, s.Rows("SELECT id, name FROM projects WHERE id = 1"),
-		"restored; its issue was by Ada, who has gone")
-	s.Forbidden(t, s.Worker, "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases",
+		"the project is restored without its issue, because the author is deleted")
+	s.RequireForbidden(t, s.Worker, "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases",
 		"CREATE TABLE sexton.mine (id int)",
 		"CREATE TABLE public.mine (id int)", "INSERT INTO users (username, email, name) VALUES ('x', 'x', 'x')",
 		"ALTER TABLE projects DISABLE TRIGGER ALL")
 }
 
-func TestTheWorkersTables(t *testing.T) {
+func TestTablePrivilegesOfTheWorker(t *testing.T) {
 	t.Parallel()
-	s := clitest.Roles(t)
+	s := clitest.NewRoleSite(t)
 	report := s.Run("doctor", "--database-url", s.AsRole(s.Worker))
-	require.NotRegexp(t, "GRANT (SELECT|UPDATE|DELETE|USAGE)", report.Stdout, "nothing that doctor looks at is missing")
+	require.NotRegexp(t, "GRANT (SELECT|UPDATE|DELETE|USAGE)", report.Stdout, "doctor finds no missing privileges")
 	privileges := func(table string) string {
 		return pgtest.Scalar[string](t, s.Database, `SELECT string_agg(name, ' ' ORDER BY name) FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS name
 			WHERE has_table_privilege($1, $2, name)`, s.Worker, table)
 	}
 	require.Equal(t, "DELETE INSERT SELECT UPDATE", privileges("issues"),
-		"moved to the ghost user, and restored by undo")
+		"issues are moved to the ghost user, and restored by undo")
 	require.Equal(t, "DELETE INSERT SELECT UPDATE", privileges("merge_request_diff_files"),
-		"below projects, and restored by undo")
+		"the rows are deleted with projects, and restored by undo")
 	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT has_table_privilege($1, 'organizations', 'DELETE')", s.Worker),
-		"nothing is done there")
+		"no job deletes organizations")
 
-	// The names include one that looks like the end of a block, a partition, another
-	// schema, and tables that the granting role does not own.
+	// The names include a dollar quote that looks like the end of a block, a partition,
+	// and another schema. granting does not own all tables.
 	quoted := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	granting := s.CreateRole()
 	s.Exec(`CREATE SCHEMA away; CREATE TABLE away."o'$sexton$" (id bigint, project_id bigint) PARTITION BY LIST (id);
@@ -131,7 +132,7 @@ func TestTheWorkersTables(t *testing.T) {
 gone:
   - {table: projects, column: project_id, on_delete: async_delete}
 `)
-	// Each owner of tables has a block.
+	// The command prints one block of statements for each owner of tables.
 	installer := s.CreateRole()
 	s.Exec("GRANT sexton_owner TO " + quoted(installer))
 	printed := s.Run("grants", "--worker", s.Viewer, "--apply", "--database-url", s.AsRole(installer))
@@ -139,17 +140,18 @@ gone:
 	_, block, found := strings.Cut(printed.Stdout, "-- database main, run as role "+granting+"\n")
 	require.True(t, found, printed.Stdout)
 	block, _, _ = strings.Cut(block, "-- database")
-	s.As(t, granting, strings.Split(strings.TrimSpace(block), "\n")...)
+	s.ExecAs(t, granting, strings.Split(strings.TrimSpace(block), "\n")...)
 	require.Equal(t, [][]string{{"t", "f", "t", "f"}}, s.Rows(`SELECT has_table_privilege($1, 'away.part', 'UPDATE'), has_table_privilege($1, 'away.part', 'DELETE'),
 		has_schema_privilege($1, 'away', 'USAGE'), has_table_privilege($1, 'issues', 'DELETE')`, s.Viewer))
 	s.Exec(`ALTER SCHEMA away OWNER TO ` + quoted(granting))
-	s.As(t, granting, `CREATE TABLE away.later PARTITION OF away."o'$sexton$" FOR VALUES IN (7)`)
+	s.ExecAs(t, granting, `CREATE TABLE away.later PARTITION OF away."o'$sexton$" FOR VALUES IN (7)`)
 	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT has_table_privilege($1, 'away.later', 'UPDATE')", s.Viewer),
-		"new partitions have the rights of the others")
+		"a new partition gets the same privileges")
 }
 
-// The privileges extend as far below the rules as deletions do.
-func TestTheWorkersRightsBelowRules(t *testing.T) {
+// The worker gets privileges on the tables below a retention rule that a deletion
+// reaches, and on no others.
+func TestPrivilegesBelowRetentionRules(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
 	s.Exec(`CREATE TABLE sessions (id bigint PRIMARY KEY, expires_at timestamptz); CREATE INDEX ON sessions (expires_at);
@@ -166,15 +168,15 @@ func TestTheWorkersRightsBelowRules(t *testing.T) {
 	s.OK("migrate", "up")
 	s.OK("triggers", "install")
 	worker := s.CreateRole()
-	below := []string{
+	missing := []string{
 		`the database role lacks DELETE, SELECT, UPDATE on table public.pages`,
 		`the database role lacks DELETE, SELECT, UPDATE on table public.words`,
 		`the database role lacks SELECT, UPDATE on table public.marks`,
 		`the database role lacks SELECT on table public.bills`,
 	}
 	report := s.Run("doctor", "--role", worker).Stdout
-	for _, lack := range below {
-		require.Contains(t, report, lack, "whoever runs doctor")
+	for _, lack := range missing {
+		require.Contains(t, report, lack, "doctor checks the role of --role")
 	}
 	s.OK("grants", "--worker", worker, "--apply")
 	require.NotContains(t, s.Run("doctor", "--role", worker).Stdout, "lacks")
@@ -182,51 +184,52 @@ func TestTheWorkersRightsBelowRules(t *testing.T) {
 	require.Equal(t, [][]string{{"0", "0", "0", "1", "1"}}, s.Rows(`SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM pages), (SELECT count(*) FROM words),
 		(SELECT count(*) FROM marks WHERE page_id IS NULL), (SELECT count(*) FROM stars)`))
 	require.Equal(t, [][]string{{"f", "f", "f", "f"}}, s.Rows(`SELECT has_table_privilege($1, 'marks', 'DELETE'), has_table_privilege($1, 'stars', 'SELECT'),
-		has_any_column_privilege($1, 'bills', 'UPDATE'), has_table_privilege($1, 'sums', 'SELECT')`, worker), "no more than that")
+		has_any_column_privilege($1, 'bills', 'UPDATE'), has_table_privilege($1, 'sums', 'SELECT')`, worker), "the worker has no other privileges")
 }
 
-// A role name that would end an SQL comment must not cause the rest to be run.
-func TestGrantsOfRolesWithStrangeNames(t *testing.T) {
+// A role name with line breaks or quotes cannot end an SQL comment, so psql does not run
+// the rest of the name.
+func TestGrantsOfRolesWithSpecialCharacters(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	base := s.CreateRole()
-	strange := base[:30] + "\r\n\"DROP; --"
-	quoted := pgx.Identifier{strange}.Sanitize()
+	name := base[:30] + "\r\n\"DROP; --"
+	quoted := pgx.Identifier{name}.Sanitize()
 	s.Exec("CREATE ROLE " + quoted + "; ALTER TABLE issues OWNER TO " + quoted)
 	t.Cleanup(func() { s.Exec("DROP OWNED BY " + quoted + " CASCADE; DROP ROLE " + quoted) })
 	installer := s.CreateRole()
 	s.Exec("GRANT sexton_owner TO " + installer)
 	printed := s.OK("grants", "--worker", base, "--database-url", s.AsRole(installer))
 	require.Contains(t, printed, "run as role "+base[:30]+"  \"DROP; --\n")
-	s.Exec(s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange))
-	require.NotRegexp(t, "(?m)^GRANT", s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange,
+	s.Exec(s.OK("grants", "--worker", name, "--app", name, "--viewer", name))
+	require.NotRegexp(t, "(?m)^GRANT", s.OK("grants", "--worker", name, "--app", name, "--viewer", name,
 		"--check"))
 }
 
-func TestTheViewersRole(t *testing.T) {
+func TestPrivilegesOfTheViewer(t *testing.T) {
 	t.Parallel()
-	s := clitest.Roles(t)
-	s.As(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')")
+	s := clitest.NewRoleSite(t)
+	s.ExecAs(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')")
 	for _, args := range [][]string{{"status"}, {"job", "list"}, {"migrate", "status"}} {
 		s.OK(append(args, "--database-url", s.AsRole(s.Viewer))...)
 	}
-	require.Equal(t, [][]string{{"1"}}, s.As(t, s.Viewer, "SELECT sum(pending)::text FROM sexton.backlog"))
-	require.Len(t, s.As(t, s.Viewer, "SELECT kind FROM sexton.river_job"), 1)
-	require.Len(t, s.As(t, s.Viewer, "SELECT kind FROM sexton.job_status((SELECT max(id) FROM sexton.river_job))"), 1)
-	s.Forbidden(t, s.Viewer, append([]string{
+	require.Equal(t, [][]string{{"1"}}, s.ExecAs(t, s.Viewer, "SELECT sum(pending)::text FROM sexton.backlog"))
+	require.Len(t, s.ExecAs(t, s.Viewer, "SELECT kind FROM sexton.river_job"), 1)
+	require.Len(t, s.ExecAs(t, s.Viewer, "SELECT kind FROM sexton.job_status((SELECT max(id) FROM sexton.river_job))"), 1)
+	s.RequireForbidden(t, s.Viewer, append([]string{
 		"SELECT email FROM users", "SELECT FROM issues", "DELETE FROM projects",
 		"SELECT sexton.enqueue('loose_foreign_keys_cleanup')", "SELECT sexton.delete_user(1, 2)",
 		"UPDATE sexton.runs SET error = ''", "UPDATE sexton.river_queue SET paused_at = now()",
 		"SELECT FROM sexton.leases FOR UPDATE",
-	}, changes...)...)
+	}, ownerChanges...)...)
 	require.NotZero(t, s.Run("job", "run", clitest.Kind, "--database-url", s.AsRole(s.Viewer)).Code)
 }
 
-// Status and the view report the same backlog.
-func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
+// status and the view sexton.backlog report the same backlog.
+func TestStatusMatchesTheBacklogView(t *testing.T) {
 	t.Parallel()
-	s := clitest.Roles(t)
-	// The view uses the settings of the last worker that ran.
+	s := clitest.NewRoleSite(t)
+	// A worker stores its settings in the database, and the view uses them.
 	s.Configure(s.URL, strings.Replace(clitest.EveryComponent, "placeholder_users: {enabled: true}",
 		"placeholder_users: {enabled: true, max_attempts: 3, retry_period: 2h}", 1))
 	s.OK("job", "run", "import_placeholder_user_cleanup", "--database-url", s.AsRole(s.Worker))
@@ -268,7 +271,7 @@ func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 		require.Equal(t, name != "merge_request_diffs", age > 3599, name)
 		require.InDelta(t, age, row["oldest_age_seconds"], 60, name)
 	}
-	require.ElementsMatch(t, view, status, "every table of status is in the view, and the other way round")
+	require.ElementsMatch(t, view, status, "status and the view have the same tables")
 	require.Equal(t, [][]string{{"t", "because"}}, s.Rows(`SELECT deferred_until > now() + interval '23 hours', deferred_reason
 		FROM sexton.backlog WHERE deletion_table = 'loose_foreign_keys_deleted_records'`))
 }
@@ -276,16 +279,16 @@ func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 func TestGrantsNeedRolesThatExist(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	s.Says(2, "name at least one role", "grants")
-	s.Says(2, `role "no ""such""": the role does not exist in database main (CREATE ROLE "no ""such""" LOGIN)`,
+	s.RequireError(2, "name at least one role", "grants")
+	s.RequireError(2, `role "no ""such""": the role does not exist in database main (CREATE ROLE "no ""such""" LOGIN)`,
 		"grants", "--worker", `no "such"`)
-	s.Says(2, "no database", "grants", "--worker", "x", "--database", "away")
+	s.RequireError(2, "no database", "grants", "--worker", "x", "--database", "away")
 	role := s.CreateRole()
 	quoted := pgx.Identifier{role}.Sanitize()
 	grants := []string{"grants", "--worker", role, "--app", role, "--viewer", role}
 	require.Equal(t, 5, s.Run(append(grants, "--check")...).Code)
 	blocks, _ := s.JSON(0, grants...).([]any)
-	require.Len(t, blocks, 2, "what is needed, and what is optional")
+	require.Len(t, blocks, 2, "one block is required, and one is optional")
 	require.Equal(t, true, blocks[1].(map[string]any)["optional"])
 	require.Contains(t, s.OK(append(grants, "--apply")...), "-- database main, applied: ")
 	require.Equal(t, "-- no privileges are missing\n", s.OK(append(grants, "--check")...))
@@ -293,8 +296,8 @@ func TestGrantsNeedRolesThatExist(t *testing.T) {
 		s.Rows("SELECT pg_has_role($1, 'pg_read_all_stats', 'USAGE'), rolconfig[1] FROM pg_roles WHERE rolname = $1",
 			role))
 
-	// Only the missing privilege is printed, and missing optional privileges do not fail
-	// the check.
+	// `grants` prints only the missing privileges. `grants --check` succeeds if only
+	// optional privileges are missing.
 	s.Exec("REVOKE DELETE ON issues FROM " + quoted + "; REVOKE pg_read_all_stats FROM " + quoted)
 	me := s.Rows("SELECT current_user::text")[0][0]
 	require.Equal(t, "-- database main, run as role "+me+"\nGRANT DELETE ON TABLE public.issues TO "+role+";\n"+

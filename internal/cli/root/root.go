@@ -22,8 +22,8 @@ import (
 	"sexton/internal/database"
 )
 
-// Main runs one command line and returns its exit code. SIGINT or SIGTERM stops the
-// command after its current batch. A second signal ends the process.
+// Main runs one command line and returns its exit code. The first SIGINT or SIGTERM stops
+// the command after its current batch. A second signal ends the process.
 func Main(args, environ []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignal()
 	defer stop()
@@ -38,15 +38,16 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err != nil && !a.Began {
+	if err != nil && !a.Started {
 		err = cli.Usage(err)
 	}
 	return a.Exit(cmd, err)
 }
 
-// untilSignal returns a context that the first SIGINT or SIGTERM cancels. It restores the
-// default handlers before it cancels the context. signal.NotifyContext cancels first and
-// loses a second signal that arrives in between.
+// untilSignal returns a context that the first SIGINT or SIGTERM cancels, and a function
+// that stops the handling of signals. It restores the default handlers before it cancels
+// the context. signal.NotifyContext cancels first, and loses a second signal that arrives
+// in between.
 func untilSignal() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -102,8 +103,8 @@ referencing rows in small batches.`,
 			root.AddCommand(cmd)
 		}
 	}
-	// A group of commands has no usage line for itself, since it needs a subcommand.
-	// Flags wrap at 100 columns.
+	// A command that needs a subcommand has no usage line of its own. Flags wrap at 100
+	// columns.
 	root.SetUsageTemplate(strings.NewReplacer("{{if .Runnable}}", "{{if and .Runnable (not .DisableFlagsInUseLine)}}",
 		".FlagUsages", ".FlagUsagesWrapped 100").Replace(root.UsageTemplate()))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {

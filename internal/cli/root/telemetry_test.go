@@ -22,14 +22,14 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-// receiver receives traces like a collector.
+// receiver is an HTTP server that receives traces as an OpenTelemetry collector does.
 type receiver struct {
 	*httptest.Server
 
 	mu       sync.Mutex
 	requests int
 	services map[string]bool
-	spans    map[string]*traces.Span // By their ids.
+	spans    map[string]*traces.Span // The keys are the hexadecimal span IDs.
 	changed  chan struct{}
 }
 
@@ -66,7 +66,8 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// paths returns the names of all spans, after those of their parents.
+// paths returns the path of each span: the names of its ancestors and its own name,
+// separated by " > ".
 func (r *receiver) paths() (paths []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,31 +82,31 @@ func (r *receiver) paths() (paths []string) {
 	return slices.Compact(paths)
 }
 
-// Runs and batches are spans if the standard variables name an endpoint. Otherwise
-// nothing is sent.
+// If the OpenTelemetry variables name an endpoint, runs and batches are sent as spans.
+// Otherwise nothing is sent.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	s, to := clitest.Installed(t), newReceiver(t)
 	program := func(environ []string, args ...string) (*exec.Cmd, *bytes.Buffer) {
-		command, said := exec.CommandContext(t.Context(), os.Args[0], args...), &bytes.Buffer{}
-		command.Env, command.Stderr = slices.Concat(s.Environ, []string{clitest.AsProgram}, environ), said
-		return command, said
+		command, stderr := exec.CommandContext(t.Context(), os.Args[0], args...), &bytes.Buffer{}
+		command.Env, command.Stderr = slices.Concat(s.Environ, []string{clitest.AsProgram}, environ), stderr
+		return command, stderr
 	}
 	endpoint := "OTEL_EXPORTER_OTLP_ENDPOINT=" + to.URL
 	for _, off := range [][]string{{}, {endpoint, "OTEL_SDK_DISABLED=true"}, {endpoint, "OTEL_TRACES_EXPORTER=none"}} {
 		s.Exec("DELETE FROM projects WHERE id = (SELECT min(id) FROM projects)")
-		command, said := program(off, "job", "run", clitest.Kind)
-		require.NoError(t, command.Run(), said)
+		command, stderr := program(off, "job", "run", clitest.Kind)
+		require.NoError(t, command.Run(), stderr)
 		require.Zero(t, to.requests, off)
 	}
-	command, said := program([]string{endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, "job", "run", clitest.Kind)
-	require.NoError(t, command.Run(), said)
-	require.Contains(t, said.String(), "only the OpenTelemetry protocol http/protobuf is supported")
+	command, stderr := program([]string{endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, "job", "run", clitest.Kind)
+	require.NoError(t, command.Run(), stderr)
+	require.Contains(t, stderr.String(), "only the OpenTelemetry protocol http/protobuf is supported")
 	require.Zero(t, to.requests)
 
 	s.Exec("DELETE FROM projects WHERE id = (SELECT min(id) FROM projects)")
-	command, said = program([]string{endpoint}, "job", "run", clitest.Kind)
-	require.NoError(t, command.Run(), said)
+	command, stderr = program([]string{endpoint}, "job", "run", clitest.Kind)
+	require.NoError(t, command.Run(), stderr)
 	require.Contains(t, to.paths(), "run loose_foreign_keys_cleanup > batch start > DELETE")
 	require.Equal(t, map[string]bool{"sexton": true}, to.services)
 	for _, span := range to.spans {
@@ -114,7 +115,7 @@ func TestTraces(t *testing.T) {
 		}
 	}
 
-	command, said = program([]string{
+	command, stderr = program([]string{
 		endpoint, "OTEL_SERVICE_NAME=mine", "OTEL_BSP_SCHEDULE_DELAY=50",
 		"SEXTON_HTTP__LISTEN=",
 	}, "run")
@@ -125,10 +126,10 @@ func TestTraces(t *testing.T) {
 		select {
 		case <-to.changed:
 		case <-t.Context().Done():
-			require.FailNow(t, "no such span", "%v %s", to.paths(), said)
+			require.FailNow(t, "the span was not sent", "%v %s", to.paths(), stderr)
 		}
 	}
 	require.NoError(t, command.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, command.Wait(), said)
+	require.NoError(t, command.Wait(), stderr)
 	require.True(t, to.services["mine"])
 }

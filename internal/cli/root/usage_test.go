@@ -36,7 +36,7 @@ func TestWrongUsage(t *testing.T) {
 			[]string{"failures", "list", "--limit", "x"},
 			`invalid argument "x" for "--limit" flag`,
 		},
-		"flag that is a switch": {
+		"wrong value of a boolean flag": {
 			[]string{"failures", "retry", "--all=maybe"},
 			`invalid argument "maybe" for "--all" flag`,
 		},
@@ -44,12 +44,12 @@ func TestWrongUsage(t *testing.T) {
 			[]string{"group", "delete", "1", "--plan", "--now"},
 			"sexton group delete needs either --now or --plan",
 		},
-		"plan by nobody": {
+		"plan without user": {
 			[]string{"group", "delete", "1", "--plan", "--by", "0"},
 			"sexton group delete needs --by, the ID of the user",
 		},
-		"limit of nothing":  {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
-		"surplus for diffs": {[]string{"diffs", "verify", "x"}, `unknown command "x" for "sexton diffs verify"`},
+		"limit of 0":                 {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
+		"surplus argument for diffs": {[]string{"diffs", "verify", "x"}, `unknown command "x" for "sexton diffs verify"`},
 		"missing kind": {
 			[]string{"job", "run"},
 			"sexton job run needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them",
@@ -78,20 +78,20 @@ func TestWrongUsage(t *testing.T) {
 			[]string{"job", "run", "import_placeholder_user_cleanup"},
 			"import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true",
 		},
-		"no such source": {
+		"unknown source": {
 			[]string{"failures", "retry", "nope", "1"},
 			`unknown source "nope"; the sources are tombstones, jobs`,
 		},
-		"rows of a word": {[]string{"demo", "--rows", "x"}, `invalid argument "x" for "--rows" flag`},
+		"rows not a number": {[]string{"demo", "--rows", "x"}, `invalid argument "x" for "--rows" flag`},
 		"args not JSON": {
 			[]string{"job", "run", clitest.Kind, "--args", "main"},
 			`--args main: must be a JSON object; loose_foreign_keys_cleanup takes {"database": text}`,
 		},
-		"args with a tail": {
+		"args with text after the object": {
 			[]string{"job", "run", clitest.Kind, "--args", "{} {}"},
 			`--args {} {}: must be a JSON object`,
 		},
-		"args no object": {
+		"args not an object": {
 			[]string{"job", "run", clitest.Kind, "--args", "null"},
 			`--args null: must be a JSON object`,
 		},
@@ -125,7 +125,7 @@ func TestCompletionOffersKindsAndCommands(t *testing.T) {
 	require.Contains(t, s.OK("help", "exit-codes"), cli.ExitCodes[:40])
 	require.Contains(t, s.Run("stauts").Stderr, "Did you mean this?\n\tstatus\n")
 	require.Equal(t, ":4\n", clitest.Run(nil, "__complete", "job", "run", "").Stdout,
-		"without a configuration there is nothing to offer")
+		"no kinds are completed without a configuration")
 }
 
 func TestVersion(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 func versionCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.JSONCommand(&cobra.Command{
 		Use:     "version",
 		Short:   "Print the versions of Sexton, Go, River and the schema",
 		Example: "  sexton version --json",

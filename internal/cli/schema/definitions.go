@@ -27,7 +27,7 @@ type wayBack struct {
 }
 
 func foreignKeysCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.JSONCommand(&cobra.Command{
 		Use:   "foreign-keys",
 		Short: "Print a foreign key for each definition, in safe steps",
 		Long: `Prints SQL that replaces each definition with a foreign key, to stop using Sexton. It changes

@@ -32,7 +32,7 @@ func grantsCommand(env *cli.Env) *cobra.Command {
 	var roles migrate.Roles
 	var name string
 	var apply, check bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "grants",
 		Short: "Print, apply or check the privileges of the worker, application and viewer roles",
 		Long: `Prints the GRANT statements that existing roles lack: on Sexton's objects and, for the worker, on
@@ -97,7 +97,7 @@ the definitions.`,
 			case err == nil && needed && check:
 				return cli.ErrFindings
 			case err == nil && needed && apply:
-				return cli.ErrRights
+				return cli.ErrPrivileges
 			}
 			return err
 		})

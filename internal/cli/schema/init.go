@@ -50,7 +50,7 @@ const notChosen = "not chosen"
 func initCommand(env *cli.Env) *cobra.Command {
 	var name string
 	var o initOptions
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "init",
 		Short: "Propose definitions for the foreign keys of a database and write the files",
 		Long: `Reads the foreign keys of a database, estimates what a deletion costs today, and writes sexton.yaml

@@ -25,7 +25,7 @@ func migrateCommand(env *cli.Env) *cobra.Command {
 }
 
 func migrateUpCommand(env *cli.Env) *cobra.Command {
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "up",
 		Short: "Install or upgrade Sexton's tables and functions",
 		Long: `Installs the tables of every enabled component, including River's, or upgrades them to this
@@ -62,7 +62,7 @@ func placed(all *installation.Connections, err error) error {
 
 func migrateDownCommand(env *cli.Env) *cobra.Command {
 	var force bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "down",
 		Short: "Remove everything that Sexton created, including triggers",
 		Long: `Removes from every database the schema "sexton", the triggers, and in the application's schema the
@@ -116,7 +116,7 @@ func migrateEach(
 			return r.Owner != nil &&
 				len(r.Owner.Todo) > 0
 		}) {
-			return cli.ErrRights
+			return cli.ErrPrivileges
 		}
 		return err
 	})
@@ -149,7 +149,7 @@ type databaseStatus struct {
 }
 
 func migrateStatusCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.JSONCommand(&cobra.Command{
 		Use:     "status",
 		Short:   "Compare the installed schema versions with this binary; exits 3 if they differ",
 		Example: "  sexton migrate status --json",

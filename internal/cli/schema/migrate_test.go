@@ -81,7 +81,7 @@ func TestSchemaThatIsNewer(t *testing.T) {
 	s.Exec("COMMENT ON SCHEMA sexton IS 'Sexton: base 99'")
 	before := s.Snapshot()
 	for _, args := range append(schemaBound(), []string{"migrate", "up"}, []string{"migrate", "down", "--force"}) {
-		s.Says(3, "component base is at version 99, this binary supports version 1; this binary is older than the schema, use a newer one", args...)
+		s.RequireError(3, "component base is at version 99, this binary supports version 1; this binary is older than the schema, use a newer one", args...)
 	}
 	require.Equal(t, before, s.Snapshot())
 }
@@ -120,7 +120,7 @@ func TestSchemaInAnotherPlace(t *testing.T) {
 	s.Exec("CREATE SCHEMA other")
 	before := s.Snapshot()
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__SCHEMA=other")
-	s.Says(3, `database main has its tombstones in "public".loose_foreign_keys_deleted_records`, "status")
+	s.RequireError(3, `database main has its tombstones in "public".loose_foreign_keys_deleted_records`, "status")
 	require.Equal(t, before, s.Snapshot())
 }
 

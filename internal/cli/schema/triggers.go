@@ -27,7 +27,7 @@ func triggersCommand(env *cli.Env) *cobra.Command {
 
 func triggersInstallCommand(env *cli.Env) *cobra.Command {
 	var sameKey bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.JSONCommand(&cobra.Command{
 		Use:   "install",
 		Short: "Install the triggers that the definitions need",
 		Long: `Installs a trigger on every parent table in the definitions and on each of its partitions. A table
@@ -73,7 +73,7 @@ func warnOfLock(env *cli.Env) func(lock, holders string) {
 }
 
 func triggersUninstallCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.JSONCommand(&cobra.Command{
 		Use:     "uninstall",
 		Short:   "Remove Sexton's triggers and their functions",
 		Long:    `Removes all triggers of this installation. Deletions are no longer recorded. Tombstones are kept.`,
@@ -110,7 +110,7 @@ type databaseFindings struct {
 }
 
 func triggersStatusCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.JSONCommand(&cobra.Command{
 		Use:   "status",
 		Short: "Compare the triggers with the definitions; exits 5 if they differ",
 		Long: `Reports missing, surplus, altered and disabled triggers, and whether the installed generation

@@ -80,8 +80,8 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	r := s.Run("triggers", "status")
 	require.Equal(t, 5, r.Code)
 	require.Contains(t, r.Stdout, "definitions of loose_foreign_keys_cleanup")
-	report, _ := s.Examined(5)
-	require.Contains(t, clitest.Found(report), "generations")
+	report, _ := s.RunDoctor(5)
+	require.Contains(t, clitest.ChecksWithProblems(report), "generations")
 	s.Exec("DELETE FROM projects WHERE id = 1")
 	require.Contains(t, s.OK("job", "run", clitest.Kind), "the definitions installed in database main differ from the loaded ones")
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Database,
@@ -97,8 +97,8 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, digests) VALUES ('old', 'h', 1, '{"loose_foreign_keys/cleanup_worker:main": "1:old"}')`)
 	status := s.JSON(0, "status").(map[string]any)
 	require.Contains(t, status["jobs"].([]any)[0].(map[string]any)["waiting_for"], "1 of 1 worker loaded different ones (old)")
-	report, _ = s.Examined(5)
-	require.Contains(t, clitest.Found(report), "generations")
+	report, _ = s.RunDoctor(5)
+	require.Contains(t, clitest.ChecksWithProblems(report), "generations")
 }
 
 func TestMain(m *testing.M) { clitest.Main(m) }

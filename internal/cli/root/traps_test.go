@@ -22,12 +22,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// trapsSQL creates functions and operators in public that fit calls by a bare name at
-// least as well as Postgres's own, each of which counts that it ran, and raises.
-// Functions have the signatures of those that the program's texts name ($1); where one
-// takes anything, texts and numbers. Operators take what no operator of Postgres's takes
-// just so. Types have the names of Postgres's, and a type of its own takes values of
-// others by casts that nothing has to ask for.
+// trapsSQL creates functions, operators, casts and types in schema public. An unqualified
+// name in one of Sexton's statements can match such a trap as well as the object of
+// Postgres. Each trap increments the sequence ran and raises an error.
+//
+// The functions have the signatures of the Postgres functions in traps.names; "any" and
+// anyarray become text and bigint. The operators have combinations of types for which
+// Postgres has no operator. The types have names of Postgres types. Implicit casts lead
+// to the type trap.
 const trapsSQL = `
 DO $do$
 DECLARE
@@ -42,7 +44,7 @@ BEGIN
     LOOP
         BEGIN
             EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS $trap$ BEGIN
-                PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''the stranger''''s %%'', %L; END $trap$',
+                PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''trap ran: %%'', %L; END $trap$',
                 trap.name, trap.arguments, trap.result, trap.name);
         EXCEPTION WHEN OTHERS THEN NULL; -- Pseudo-types that no function in this language takes, and ordered-set aggregates.
         END;
@@ -61,7 +63,7 @@ BEGIN
         CROSS JOIN pg_catalog.unnest(ARRAY['xid', 'xid[]', 'tid', 'tid[]', 'oid[]', 'regclass[]', 'uuid', 'bytea', 'oid', 'regclass', 'int4', 'text']::regtype[]) AS b (name)
     LOOP
         EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(%s, %s) RETURNS boolean LANGUAGE plpgsql AS $trap$ BEGIN
-            PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''the stranger''''s %%'', %L; END $trap$',
+            PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''trap ran: %%'', %L; END $trap$',
             'trap ' || trap.name, trap."left", trap."right", trap."left" || ' ' || trap.name || ' ' || trap."right");
         EXECUTE pg_catalog.format('CREATE OPERATOR public.%s (FUNCTION = public.%I, LEFTARG = %s, RIGHTARG = %s)',
             trap.name, 'trap ' || trap.name, trap."left", trap."right");
@@ -72,7 +74,7 @@ BEGIN
         SELECT type.name FROM pg_catalog.unnest(ARRAY['text', 'varchar', 'int2', 'int4', 'int8', 'timestamptz', 'date', 'oid', 'regclass', 'tid', 'name']) AS type (name)
     LOOP
         EXECUTE pg_catalog.format('CREATE FUNCTION public.%I(pg_catalog.%I) RETURNS public.trap LANGUAGE plpgsql AS $trap$ BEGIN
-            PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''the stranger''''s cast of %%'', %L; END $trap$',
+            PERFORM pg_catalog.nextval(''public.ran''); RAISE EXCEPTION ''trap ran: cast of %%'', %L; END $trap$',
             'trap', trap.name, trap.name);
         EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.%I AS public.trap) WITH FUNCTION public.trap(pg_catalog.%1$I) AS IMPLICIT', trap.name);
     END LOOP;
@@ -84,7 +86,7 @@ BEGIN
             trap.name, 'trap ' || trap.name);
     END LOOP;
     CREATE FUNCTION public.trapped() RETURNS boolean LANGUAGE plpgsql AS $trap$ BEGIN
-        PERFORM pg_catalog.nextval('public.ran'); RAISE EXCEPTION 'the stranger''s type'; END $trap$;
+        PERFORM pg_catalog.nextval('public.ran'); RAISE EXCEPTION 'trap ran: type'; END $trap$;
     FOR trap IN
         SELECT type.name
         FROM pg_catalog.unnest(ARRAY['text', 'int2', 'int8', 'float8', 'timestamptz', 'date', 'oid', 'regclass', 'regtype', 'tid', 'name', 'jsonb', 'uuid', 'bytea', 'xid']) AS type (name)
@@ -94,8 +96,8 @@ BEGIN
 END;
 $do$`
 
-// trapTypes are the types for which operators are made, each with each other: those of
-// the tables' keys and states, and with the tag long all others too.
+// trapTypes returns the types for which trapsSQL creates operators in all combinations.
+// Without Long, it returns only the types of keys and states.
 func trapTypes() string {
 	if pgtest.Long {
 		return `{text,varchar,name,int2,int4,int8,timestamptz,date,jsonb,oid,regclass,"\"char\"",text[],int8[],float8,bool}`
@@ -103,8 +105,8 @@ func trapTypes() string {
 	return `{text,name,int2,int4,int8,timestamptz,oid,text[]}`
 }
 
-// calls are the names of all functions that the program's texts call.
-func calls(t *testing.T) []string {
+// calledFunctions returns all names in the source code that look like a function call.
+func calledFunctions(t *testing.T) []string {
 	call := regexp.MustCompile(`\b([a-z_0-9]{3,})\(`)
 	found := map[string]bool{}
 	for _, root := range []string{"../../../internal", "../../../river_jobs", "../../../triggers", "../../../sql"} {
@@ -127,9 +129,9 @@ func calls(t *testing.T) []string {
 	return names
 }
 
-// strangersWork is something to do for each kind, for one pass or worker ($1): with a
-// child that is partitioned.
-const strangersWork = `
+// pendingWork creates work for every kind of job. The number in the format makes keys
+// unique, because the statements run twice. One child table is partitioned.
+const pendingWork = `
 SET search_path = pg_catalog;
 INSERT INTO public.users (id, username, email, name) VALUES (1%[1]d, 'u%[1]d', 'u%[1]d@example.com', 'Goes');
 INSERT INTO public.users (id, username, email, name, user_type) VALUES (2%[1]d, 'i%[1]d', 'i%[1]d@example.com', 'Import', 15);
@@ -150,34 +152,36 @@ UPDATE public.group_deletion_schedules SET marked_for_deletion_on = current_date
 DELETE FROM public.projects WHERE id = 2%[1]d;
 RESET search_path`
 
-// strangersWorkDone is true once a worker has done it.
-const strangersWorkDone = `SELECT NOT EXISTS (SELECT FROM public.users WHERE id OPERATOR(pg_catalog.=) ANY ('{11,21}'))
+// workDone is a query that returns true after a worker has done the first pendingWork.
+const workDone = `SELECT NOT EXISTS (SELECT FROM public.users WHERE id OPERATOR(pg_catalog.=) ANY ('{11,21}'))
 	AND NOT EXISTS (SELECT FROM public.groups WHERE id OPERATOR(pg_catalog.=) 11)
 	AND NOT EXISTS (SELECT FROM public.issues WHERE id OPERATOR(pg_catalog.=) 11) AND NOT EXISTS (SELECT FROM public.p_ci_builds)
 	AND EXISTS (SELECT FROM public.merge_request_diffs WHERE id OPERATOR(pg_catalog.=) 11 AND stored_externally)`
 
-// strangers is a site on which a role has put its traps.
-func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
-	s = clitest.Roles(t)
+// trapSite returns a site in which another role has created traps, and a URL that
+// connects as the given role.
+func trapSite(t *testing.T, as string) (s clitest.RoleSite, url string) {
+	s = clitest.NewRoleSite(t)
 	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+
 		"p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]\n")
 	s.OK("triggers", "install")
 	s.Exec("GRANT SELECT, UPDATE, DELETE ON p_ci_builds TO " + pgx.Identifier{s.Worker}.Sanitize())
 	s.Exec("INSERT INTO organizations (id, name, path) VALUES (1, 'one', 'one') ON CONFLICT DO NOTHING")
-	stranger := s.CreateRole()
+	other := s.CreateRole()
 	s.Exec("CREATE SEQUENCE ran; GRANT ALL ON SEQUENCE ran TO PUBLIC; GRANT CREATE ON SCHEMA public TO " +
-		pgx.Identifier{stranger}.Sanitize())
-	s.As(t, stranger, "SET search_path = pg_catalog", "SELECT set_config('traps.types', '"+trapTypes()+"', false)",
-		"SELECT set_config('traps.names', '"+strings.Join(calls(t), ",")+"', false)", trapsSQL)
+		pgx.Identifier{other}.Sanitize())
+	s.ExecAs(t, other, "SET search_path = pg_catalog", "SELECT set_config('traps.types', '"+trapTypes()+"', false)",
+		"SELECT set_config('traps.names', '"+strings.Join(calledFunctions(t), ",")+"', false)", trapsSQL)
 	require.Greater(t, pgtest.Scalar[int64](t, s.Database,
 		"SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc WHERE pronamespace = 'public'::regnamespace"), int64(1000))
 
-	// Passes look at it, since it may yet bring children of parents that are gone.
-	s.Exec("BEGIN; UPDATE issues SET title = 'changed' WHERE id = 3; PREPARE TRANSACTION '" + stranger + "'")
-	t.Cleanup(func() { settle(t, s) })
+	// Runs query prepared transactions, because such a transaction may insert children of
+	// deleted parents.
+	s.Exec("BEGIN; UPDATE issues SET title = 'changed' WHERE id = 3; PREPARE TRANSACTION '" + other + "'")
+	t.Cleanup(func() { rollbackPrepared(t, s) })
 
-	// In batches the path is the application's, and this one has its own functions before
-	// Postgres's.
+	// Batches use the search_path of the application. In this path, the functions of
+	// schema public come before the functions of Postgres.
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__SEARCH_PATH=public, pg_catalog",
 		"SEXTON_HTTP__LISTEN=127.0.0.1:0")
 	if as == "worker" {
@@ -186,31 +190,31 @@ func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
 	return s, s.URL
 }
 
-// settle ends the transaction that strangers prepared, if it is still there.
-func settle(t *testing.T, s clitest.RoleSite) {
+// rollbackPrepared ends the transaction that trapSite has prepared, if it still exists.
+func rollbackPrepared(t *testing.T, s clitest.RoleSite) {
 	s.Exec(pgtest.Scalar[string](t, s.Database,
 		"SELECT coalesce((SELECT pg_catalog.format('ROLLBACK PREPARED %L', gid) FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()), 'SELECT')"))
 }
 
-// work has a worker of all kinds do what there is, while a table and a row are locked at
-// first, and its page is read.
-func work(t *testing.T, s clitest.RoleSite, url string) {
+// runWorker runs a worker until it has done pendingWork. A table and a row are locked at
+// first, and the worker's pages are requested.
+func runWorker(t *testing.T, s clitest.RoleSite, url string) {
 	locking := pgtest.Connect(t, s.URL+"&search_path=pg_catalog")
-	s.Exec(fmt.Sprintf(strangersWork, 1))
+	s.Exec(fmt.Sprintf(pendingWork, 1))
 	pgtest.Exec(t, locking,
 		"BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
 
-	said, stop := startWorker(t, s.Site, url)
+	logged, stop := startWorker(t, s.Site, url)
 
 	pgtest.Await(t, s.Database, "the worker to wait for the locks", `SELECT EXISTS (SELECT FROM pg_catalog.pg_locks AS lock JOIN pg_catalog.pg_database AS own ON own.oid = lock.database
 		WHERE own.datname = current_database() AND NOT lock.granted)`)
-	pgtest.WaitFor(t, "status to say so", func(context.Context) (bool, error) {
+	pgtest.WaitFor(t, "status to report the lock", func(context.Context) (bool, error) {
 		status := s.Run("status", "--database-url", url)
 		return regexp.MustCompile(`lock.*\bpid \d+`).MatchString(status.Stdout), nil
 	})
 	pgtest.Exec(t, locking, "ROLLBACK")
-	pgtest.Await(t, s.Database, "the work of all kinds", strangersWorkDone)
-	address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+`).FindString(said())
+	pgtest.Await(t, s.Database, "the worker to do the work of all kinds", workDone)
+	address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+`).FindString(logged())
 	for _, path := range []string{"/", "/metrics", "/readyz", "/river/api/jobs?state=completed"} {
 		request := pgtest.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil))(t)
 		response, err := http.DefaultClient.Do(request)
@@ -220,54 +224,54 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 		require.Equal(t, http.StatusOK, response.StatusCode, "%s: %s", path, body)
 	}
 	stop()
-	require.NotContains(t, said(), "stranger's")
+	require.NotContains(t, logged(), "trap ran:")
 }
 
-// startWorker starts the program as a worker. It returns what that has logged, and how to
-// stop it.
-func startWorker(t *testing.T, s *clitest.Site, url string) (said func() string, stop func()) {
+// startWorker starts the program as a worker. It returns a function that reads the log,
+// and a function that stops the worker.
+func startWorker(t *testing.T, s *clitest.Site, url string) (logged func() string, stop func()) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), pgtest.Must(os.Executable())(t), "run", "--database-url", url)
 	command.Env = append(slices.Clone(s.Environ), clitest.AsProgram)
 	log := pgtest.Must(os.Create(s.Path("worker.log")))(t)
 	command.Stdout, command.Stderr = log, log
 	require.NoError(t, command.Start())
-	said = func() string {
+	logged = func() string {
 		return string(pgtest.Must(os.ReadFile(log.Name()))(t))
 	}
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
 		_ = log.Close()
 		if t.Failed() {
-			t.Log(said())
+			t.Log(logged())
 		}
 	})
-	return said, func() {
+	return logged, func() {
 		require.NoError(t, command.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, command.Wait())
 	}
 }
 
-// untried are the commands, and groups of commands, that TestNoStrangersCodeRuns does
-// without, each with its reason.
-var untried = map[string]string{
-	"run":        "strangersWork is its work",
-	"demo":       "its cluster is its own: a worker runs there as elsewhere",
-	"bench":      "its databases are its own, and new",
+// untestedCommands maps the commands that TestNoCodeOfOtherRolesRuns does not run to the
+// reasons.
+var untestedCommands = map[string]string{
+	"run":        "pendingWork is its work",
+	"demo":       "it creates its own server, and its worker is the same as elsewhere",
+	"bench":      "it creates its own databases",
 	"config":     "it reads files",
 	"completion": "it prints a script",
 	"help":       "it prints a text",
 	"version":    "it prints a text",
 }
 
-// commands are the paths of all commands that do something, as the program completes
-// them.
-func commands(path ...string) (found []string) {
+// commandPaths returns the paths of all commands without subcommands, as shell completion
+// lists them.
+func commandPaths(path ...string) (found []string) {
 	below := 0
 	for line := range strings.Lines(clitest.Run(nil, append(append([]string{"__complete"}, path...), "")...).Stdout) {
 		if name, _, is := strings.Cut(line, "\t"); is {
 			below++
-			found = append(found, commands(append(slices.Clone(path), name)...)...)
+			found = append(found, commandPaths(append(slices.Clone(path), name)...)...)
 		}
 	}
 	if below == 0 && len(path) > 0 {
@@ -276,9 +280,9 @@ func commands(path ...string) (found []string) {
 	return found
 }
 
-// everyCommand lists command lines of all commands that do something, but those that are
-// untried. The deletion kept can be undone. From job enqueue on they are an operator's:
-// the worker's role may not do all of them.
+// everyCommand returns command lines of all commands except untestedCommands. kept is the
+// ID of a deletion that can be undone. The worker's role lacks privileges for some
+// commands from `job enqueue` on.
 func everyCommand(kept string) [][]string {
 	return [][]string{
 		{"status"},
@@ -334,9 +338,9 @@ func everyCommand(kept string) [][]string {
 	}
 }
 
-// No code of a role runs with the worker's or the operator's rights because it may create
-// in a schema of their path.
-func TestNoStrangersCodeRuns(t *testing.T) {
+// If another role may create objects in a schema of the search_path, its code does not
+// run with the privileges of the worker or the operator.
+func TestNoCodeOfOtherRolesRuns(t *testing.T) {
 	t.Parallel()
 	roles := []string{"superuser"}
 	if pgtest.Long {
@@ -345,17 +349,16 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 	for _, as := range roles {
 		t.Run(as, func(t *testing.T) {
 			t.Parallel()
-			s, url := strangers(t, as)
-			requireNoStrangersCode(t, s, url, as)
+			s, url := trapSite(t, as)
+			requireNoTraps(t, s, url, as)
 		})
 	}
 }
 
-// requireNoStrangersCode has a worker and all commands run, and requires that no trap
-// ran.
-func requireNoStrangersCode(t *testing.T, s clitest.RoleSite, url, as string) {
-	work(t, s, url)
-	s.Exec(fmt.Sprintf(strangersWork, 2))
+// requireNoTraps runs a worker and all commands, and requires that no trap has run.
+func requireNoTraps(t *testing.T, s clitest.RoleSite, url, as string) {
+	runWorker(t, s, url)
+	s.Exec(fmt.Sprintf(pendingWork, 2))
 	s.Exec(`INSERT INTO sexton.leases VALUES ('held', 1, 'gone', now(), now() + interval '1 hour');
 		INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, consume_after)
 		OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, 'infinity')`)
@@ -370,25 +373,26 @@ func requireNoStrangersCode(t *testing.T, s clitest.RoleSite, url, as string) {
 			continue
 		}
 		if command[0] == "triggers" && command[1] == "uninstall" {
-			// From here on tables lose their triggers, which waits for each transaction
-			// that changed them.
-			settle(t, s)
+			// The command drops triggers, which waits for the transactions that have
+			// changed the tables.
+			rollbackPrepared(t, s)
 		}
 		if command[0] == "init" {
-			require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml"))) // It writes this file.
+			// The command init writes this file and refuses to overwrite it.
+			require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml")))
 		}
 		r := s.Run(append(command, "--database-url", url)...)
 		if r.Code != 0 && command[0] != "doctor" && (as == "superuser" || !operators) ||
-			strings.Contains(r.Stdout+r.Stderr, "stranger's") {
+			strings.Contains(r.Stdout+r.Stderr, "trap ran:") {
 			t.Errorf("%v: exit %d\n%s\n%s", command, r.Code, r.Stdout, r.Stderr)
 		}
 	}
-	all := commands()
+	all := commandPaths()
 	require.Greater(t, len(all), 40)
 	for _, path := range all {
-		require.True(t, tried[path] || untried[path] != "" || untried[strings.Fields(path)[0]] != "", "try %s here",
+		require.True(t, tried[path] || untestedCommands[path] != "" || untestedCommands[strings.Fields(path)[0]] != "", "everyCommand lacks %s",
 			path)
 	}
 	require.Equal(t, "false", pgtest.Scalar[string](t, s.Database, "SELECT is_called::pg_catalog.text FROM public.ran"),
-		"a stranger's code ran")
+		"a trap has run")
 }
