@@ -19,14 +19,14 @@ import (
 	"sexton/triggers"
 )
 
-// benchWhere is part of the help of every benchmark.
+// benchWhere is the last part of the help text of each benchmark.
 const benchWhere = `
 
 Creates a temporary database and drops it at the end, also after an interruption. The database is
 on a private Postgres, or on the server of --database-url. The command ignores --config, and all
 environment variables except SEXTON_PG_BIN.`
 
-// Command returns the command bench.
+// Command returns the command bench with one subcommand per benchmark.
 func Command(env *cli.Env) *cobra.Command {
 	return cli.Group("bench", "Measure the speed and overhead of Sexton",
 		"  sexton bench latency\n  sexton bench notify --json",
@@ -91,7 +91,8 @@ connections.`,
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// benchmark returns a command that creates a site, measures, prints, and drops the site.
+// benchmark returns a command that creates a site, calls measure, prints the report, and
+// drops the site.
 func benchmark(env *cli.Env, example, short, long string,
 	measure func(context.Context, *Site) (*Report, error),
 ) *cobra.Command {
@@ -102,8 +103,8 @@ func benchmark(env *cli.Env, example, short, long string,
 	})
 }
 
-// measuring returns a command that measures and prints. Its name is the first word of its
-// example.
+// measuring returns a command that calls measure and prints the report. The name of the
+// command is the first word of example.
 func measuring(env *cli.Env, example, short, long string,
 	measure func(context.Context) (*Report, error),
 ) *cobra.Command {
@@ -122,7 +123,7 @@ func measuring(env *cli.Env, example, short, long string,
 	return cmd
 }
 
-// positiveFlags returns an error if a given number is not positive.
+// positiveFlags returns an error if a flag was given a number that is not positive.
 func positiveFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 {
@@ -132,16 +133,17 @@ func positiveFlags(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// siteSettings are the settings of a private server for a Site.
+// siteSettings returns the settings of a private server for a Site.
 func siteSettings() map[string]string {
 	return map[string]string{
 		"fsync": "on", "shared_buffers": "256MB",
-		// Prevent checkpoints during a measurement.
+		// Both settings prevent checkpoints during a measurement.
 		"checkpoint_timeout": "1h", "max_wal_size": "8GB",
 	}
 }
 
-// onSite creates a database with the tables and an installation of Sexton.
+// onSite creates a database with Tables and an installation of Sexton, calls do, and
+// drops the database.
 func onSite(ctx context.Context, g *Cluster, do func(context.Context, *Site) (*Report, error)) (_ *Report, err error) {
 	own, drop, err := g.CreateDatabase(ctx)
 	if err != nil {

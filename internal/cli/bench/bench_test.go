@@ -12,15 +12,15 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// measured runs a benchmark on the tests' server. The figures are not judged: a machine
-// may be as slow as it is, and other tests use the server, too.
-func measured(t *testing.T, args ...string) clitest.Result {
+// runBenchmark runs a benchmark on the tests' server. Tests do not check the measured
+// values, because they depend on the machine and on other tests.
+func runBenchmark(t *testing.T, args ...string) clitest.Result {
 	r := clitest.Run(nil, append(append([]string{"bench"}, args...), "--database-url", pgtest.New(t).URL)...)
 	require.Zero(t, r.Code, "%v: %s", args, r.Stderr)
 	return r
 }
 
-// decoded is the document that a benchmark printed.
+// decoded returns the JSON document that a benchmark has printed.
 func decoded(t *testing.T, r clitest.Result) (document map[string]any) {
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &document), r.Stdout)
 	require.Equal(t, []string{"fsync", "synchronous_commit", "version"}, keys(document["server"]))
@@ -28,14 +28,14 @@ func decoded(t *testing.T, r clitest.Result) (document map[string]any) {
 }
 
 func benchmark(t *testing.T, args ...string) map[string]any {
-	document := decoded(t, measured(t, append(args, "--json")...))
+	document := decoded(t, runBenchmark(t, append(args, "--json")...))
 	require.Equal(t, args[0], document["benchmark"])
 	return document
 }
 
 func keys(object any) []string { return slices.Sorted(maps.Keys(object.(map[string]any))) }
 
-// cells lists what a benchmark compares, each with some of its fields.
+// cells returns the given fields of each object of a list.
 func cells(list any, fields ...string) [][]any {
 	var out [][]any
 	for _, cell := range list.([]any) {
@@ -81,9 +81,9 @@ func TestBenchNotify(t *testing.T) {
 		require.Equal(t, []string{
 			"clients", "commits_per_second", "notifications", "ratio_quartiles", "ratio_to_tombstones_only", "variant",
 		}, keys(cell))
-		variant, heard := cell.(map[string]any)["variant"], cell.(map[string]any)["notifications"]
+		variant, notifications := cell.(map[string]any)["variant"], cell.(map[string]any)["notifications"]
 		if variant == "no_trigger" || variant == "tombstones_only" {
-			require.Zero(t, heard, "%v notifies", variant)
+			require.Zero(t, notifications, "%v sends notifications", variant)
 		}
 	}
 }

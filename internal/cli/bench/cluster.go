@@ -17,50 +17,54 @@ import (
 	"sexton/internal/problem"
 )
 
-// Cluster is a server on which benchmarks create databases.
+// Cluster is a Postgres server on which benchmarks create databases.
 type Cluster struct {
 	*cli.Env
 
-	// Admin and AdminURL connect to a database that no benchmark changes.
+	// Admin is a pool for a database that no benchmark changes, and AdminURL is the URL
+	// of that database.
 	Admin    *pgxpool.Pool
 	AdminURL string
-	// Server is the result of ReadServer.
+	// Server has the settings of the server.
 	Server Server
-	// dir contains the configuration files.
+	// dir is the folder of the configuration and definition files.
 	dir string
 }
 
-// progressf prints the current step.
+// progressf prints the current step to standard error.
 func (g *Cluster) progressf(format string, args ...any) {
 	_, _ = fmt.Fprintf(g.Stderr, format+"\n", args...)
 }
 
-// WorkerOptions are the settings of a worker that a benchmark varies.
+// WorkerOptions are the settings of a worker that benchmarks vary.
 type WorkerOptions struct {
-	// Connections is the number of sessions of a pass. 0 is the configuration's default.
+	// Connections is the number of sessions of a run. 0 means the default of the
+	// configuration.
 	Connections int
-	// Runtime limits a pass.
+	// Runtime is the time limit of a run.
 	Runtime time.Duration
 }
 
-// Worker runs passes one by one, like `sexton job run`.
+// Worker runs a job once per call of Pass, like `sexton job run`.
 type Worker struct {
 	Pass  func(ctx context.Context) (Pass, error)
 	Close func()
 }
 
-// Pass is the report of one pass.
+// Pass is the result of one run.
 type Pass struct {
-	// More reports that the pass left work for the next one.
+	// More reports whether the run left work for the next run.
 	More bool
-	// Rows is the number of rows deleted or changed, Finished that of tombstones removed.
+	// Rows is the number of rows that were deleted or changed. Finished is the number of
+	// tombstones that were removed.
 	Rows, Finished int64
-	// Trouble is why the pass was not successful, or empty.
+	// Trouble is the reason why the run was not successful. It is empty if the run
+	// succeeded.
 	Trouble string
 }
 
-// drain runs passes until one of them leaves no work, or until the limit has passed. A
-// limit of 0 is none.
+// drain runs the job until no work is left, or until the limit has passed. With a limit
+// of 0, it does not stop early.
 func (w *Worker) drain(ctx context.Context, limit time.Duration) error {
 	for began := time.Now(); ; {
 		pass, err := w.Pass(ctx)
@@ -77,9 +81,9 @@ func (w *Worker) drain(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// ServerSettings returns the settings of a private server for Drain: commits reach the
-// disk, the data fit into memory, and neither a checkpoint nor a vacuum runs during a
-// measurement.
+// ServerSettings returns the settings of a private server for Drain. Commits are written
+// to disk, the data sets fit into memory, and neither checkpoints nor vacuums run during
+// a measurement.
 func ServerSettings() map[string]string {
 	buffers := "256MB"
 	if available := memory("/proc/meminfo", "MemAvailable:"); available != nil && *available > 4<<30 {
@@ -92,7 +96,7 @@ func ServerSettings() map[string]string {
 }
 
 // withTemplate creates a database with the tables, the definitions and the rows of a data
-// set, calls do with its name, and drops it.
+// set. It calls do with the name of the database, and drops it.
 func (g *Cluster) withTemplate(ctx context.Context, s dataSet, do func(template string) error) (err error) {
 	name, url, drop, err := g.create(ctx, "")
 	if err != nil {
@@ -135,8 +139,9 @@ func connect(ctx context.Context, url string) (conn *pgx.Conn, closeConn func(),
 	return conn, func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
 }
 
-// settle makes copies comparable: it reads the data into memory if pg_prewarm is
-// available, and writes a checkpoint if the role may do so.
+// settle gives all copies the same state before a measurement. It reads the data into
+// memory if pg_prewarm is available, and writes a checkpoint if the role has the
+// privilege.
 func settle(ctx context.Context, conn *pgx.Conn) error {
 	const (
 		available = "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_prewarm')"
@@ -167,15 +172,16 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// walPosition returns how many bytes of WAL the server has written since it was created.
+// walPosition returns the number of WAL bytes that the server has written since it was
+// created.
 func walPosition(ctx context.Context, conn querier) (int64, error) {
 	var position int64
 	err := conn.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&position)
 	return position, problem.Doing(err, "read WAL position")
 }
 
-// memory reads a size from a file below /proc. It returns nil if there is no such file or
-// line.
+// memory returns the size in the line that begins with name in a file below /proc. It
+// returns nil if there is no such file or line.
 func memory(path, name string) *int64 {
 	text, err := os.ReadFile(path)
 	if err != nil {

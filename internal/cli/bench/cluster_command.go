@@ -19,8 +19,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// onCluster calls do with the given server or, without one, with a private server that
-// has the settings.
+// onCluster calls do with the server of --database-url. Without that flag, it starts a
+// private server with the given settings, and stops it at the end.
 func onCluster(ctx context.Context, env *cli.Env, settings map[string]string,
 	do func(*Cluster) (*Report, error),
 ) (_ *Report, err error) {
@@ -55,7 +55,7 @@ func onCluster(ctx context.Context, env *cli.Env, settings map[string]string,
 	return do(g)
 }
 
-// config returns a configuration for one database.
+// config writes the configuration files and returns a configuration for one database.
 func (g *Cluster) config(url, definitions string, environ ...string) (*config.Config, error) {
 	path := filepath.Join(g.dir, config.DefaultFile)
 	for name, content := range map[string]string{
@@ -80,7 +80,7 @@ func (g *Cluster) install(ctx context.Context, url, definitions string,
 	return all, problem.Doing(err, "install")
 }
 
-// open connects a worker for a data set.
+// open returns a worker that is connected to a database with a data set.
 func (g *Cluster) open(ctx context.Context, url string, s dataSet, o WorkerOptions) (*Worker, error) {
 	environ := append(connections(o.Connections), "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME="+o.Runtime.String())
 	c, err := g.config(url, s.definitions(), append(environ, s.environ()...)...)
@@ -108,7 +108,8 @@ func (g *Cluster) open(ctx context.Context, url string, s dataSet, o WorkerOptio
 		Pass: func(ctx context.Context) (Pass, error) {
 			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: all.Databases[0].Name})
 			if err == nil {
-				err = ctx.Err() // A pass that is cancelled returns no error.
+				// A run whose context was canceled returns no error.
+				err = ctx.Err()
 			}
 			if err != nil {
 				return Pass{}, err
@@ -119,8 +120,8 @@ func (g *Cluster) open(ctx context.Context, url string, s dataSet, o WorkerOptio
 	}, nil
 }
 
-// connections returns the environment that sets the number of sessions of a pass. 0 keeps
-// the default.
+// connections returns the environment variable that sets the number of sessions of a run.
+// It returns nothing for 0, so that the default applies.
 func connections(n int) []string {
 	if n == 0 {
 		return nil
@@ -128,7 +129,7 @@ func connections(n int) []string {
 	return []string{"SEXTON_LOOSE_FOREIGN_KEYS__CONNECTIONS=" + strconv.Itoa(n)}
 }
 
-// passOf reads the report of a pass.
+// passOf returns the result in the report of a run.
 func passOf(report jobrun.Report) (Pass, error) {
 	if report.Outcome == jobrun.Skipped {
 		return Pass{Trouble: "skipped: " + report.Reason}, nil
@@ -136,13 +137,14 @@ func passOf(report jobrun.Report) (Pass, error) {
 	var stats struct {
 		loosefk.Stats
 
-		Deleted map[string]int64 `json:"deleted"` // This is a statistic of retention_cleanup.
+		// Deleted is a statistic of retention_cleanup.
+		Deleted map[string]int64 `json:"deleted"`
 	}
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {
 		return Pass{}, fmt.Errorf("decode statistics: %w", err)
 	}
 	pass := Pass{
-		// Failed work is left to the next pass.
+		// A run with errors leaves the failed rows to the next run.
 		More: report.Outcome == jobrun.OverLimit || len(stats.Errors) > 0,
 		Rows: stats.DeleteCount + stats.UpdateCount, Finished: stats.Processed,
 	}

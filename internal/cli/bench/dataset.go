@@ -8,42 +8,45 @@ import (
 	"text/template"
 )
 
-// The data sets of Drain at their full size.
+// The constants are the names of the data sets of Drain, described at their full size.
 const (
 	// Wide has 10,000 parents with 100 children each.
 	Wide = "wide"
 	// Fanout has 2,000 parents with 50 children in each of 20 tables.
 	Fanout = "fanout"
-	// Skew has one parent with a million children, and 1,000 parents with 10.
+	// Skew has one parent with a million children, and 1,000 parents with 10 children
+	// each.
 	Skew = "skew"
-	// Nullify is Wide with three more indexes. Its children lose their parent and are
-	// kept.
+	// Nullify has the rows of Wide and three more indexes. The reference of a child is
+	// set to NULL.
 	Nullify = "nullify"
 	// Slow has 20,000 parents with one child each. A trigger makes the deletion of each
 	// child take 20 ms.
 	Slow = "slow"
-	// Retention has a million expired children and 100,000 new ones. No
-	// parent is deleted.
+	// Retention has a million expired rows and 100,000 rows that are kept. No parent is
+	// deleted.
 	Retention = "retention"
 )
 
 // DrainSets returns the names of all data sets.
 func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Slow, Retention} }
 
-// dataSet has parents 1 … Targets+Spared and their children in one or more tables.
-// Adjacent children belong to different parents, which is the bad case for locality. The
-// targets are deleted. The spared parents and their children must remain as they are.
+// dataSet describes parents with the IDs 1 to Targets+Spared, and children in one or more
+// tables. The first parents, the targets, are deleted. The other parents, the spared
+// ones, and their children must not change. Adjacent children belong to different
+// parents, which is the worst case for locality.
 type dataSet struct {
 	Name            string
 	Targets, Spared int64
 	Tables          []string
-	// Rows is the number of rows of each table. ParentOf is the SQL expression for the
-	// parent of row n.
+	// Rows is the number of rows of each child table. ParentOf is an SQL expression for
+	// the parent ID of row n.
 	Rows     int64
 	ParentOf string
 }
 
-// newDataSet returns a data set of DrainSets at a fraction of its full size.
+// newDataSet returns the data set with the given name. scale is a fraction of the full
+// size.
 func newDataSet(name string, scale float64) (dataSet, error) {
 	sized := func(full int64) int64 { return max(10, int64(float64(full)*scale)) }
 	s := dataSet{Name: name, Tables: []string{"children"}}
@@ -79,7 +82,8 @@ func newDataSet(name string, scale float64) (dataSet, error) {
 	return s, nil
 }
 
-// Nullifies reports whether the children are kept without a parent.
+// Nullifies reports whether the references of children are set to NULL instead of
+// deleting the children.
 func (s dataSet) Nullifies() bool { return s.Name == Nullify }
 
 // All returns the number of parents.
@@ -98,7 +102,7 @@ func (s dataSet) definitions() string {
 	return out.String()
 }
 
-// environ returns the variables of the configuration that the data set needs.
+// environ returns the environment variables that configure the data set.
 func (s dataSet) environ() []string {
 	if s.Name != Retention {
 		return nil
@@ -117,10 +121,10 @@ func (s dataSet) fillStatements() []string {
 //go:embed data/children.sql data/children_fill.sql
 var data embed.FS
 
-// render executes a template of the folder data.
+// render executes a template in the folder data.
 func (s dataSet) render(name string) string {
 	var out strings.Builder
-	// The templates are part of the program, and a test renders each of them.
+	// The templates are embedded, and a test renders each of them, so Must cannot fail.
 	parsed := template.Must(template.ParseFS(data, "data/"+name))
 	template.Must(parsed, parsed.Execute(&out, s))
 	return out.String()

@@ -12,29 +12,29 @@ import (
 	"sexton/internal/problem"
 )
 
-// passRuntime limits a pass if nothing else limits the measurement.
+// passRuntime is the time limit of a run if the measurement has no time limit.
 const passRuntime = 50 * time.Second
 
 // DrainOptions selects what Drain measures.
 type DrainOptions struct {
-	// Sets are names of DrainSets. Scale is a fraction of their full size.
+	// Sets has names of data sets. Scale is a fraction of their full size.
 	Sets  []string
 	Scale float64
-	// Rounds is the number of measurements per contender. Each round begins with another
-	// contender.
+	// Rounds is the number of measurements per contender. Each round begins with a
+	// different contender.
 	Rounds int
-	// Connections is the number of sessions of Sexton's passes. 0 is the configuration's
-	// default.
+	// Connections is the number of sessions of Sexton's runs. 0 means the default of the
+	// configuration.
 	Connections int
-	// Limit is how long each contender works on the set Slow.
+	// Limit is the time for which each contender works on the data set Slow.
 	Limit time.Duration
 }
 
 // Drain deletes parents and measures how fast their children are deleted: by Sexton, by
-// one statement, and by ON DELETE CASCADE or SET NULL. On the set Slow it compares the
-// rows that Sexton deletes in a fixed time with the rows that it deletes with one
-// connection. The set Retention has no deleted parents: old rows are deleted. After each
-// measurement it checks that exactly the right rows have been deleted or changed.
+// one statement, and by ON DELETE CASCADE or SET NULL. For the data set Slow, it measures
+// the rows that Sexton deletes in a fixed time, with one and with several connections.
+// For the data set Retention, it deletes expired rows instead of parents. After each
+// measurement, it checks that exactly the expected rows were deleted or changed.
 func (o *DrainOptions) Drain(ctx context.Context, g *Cluster) (*Report, error) {
 	var found []comparison
 	for _, name := range o.Sets {
@@ -51,7 +51,7 @@ func (o *DrainOptions) Drain(ctx context.Context, g *Cluster) (*Report, error) {
 	return drainReport(g.Server, *o, found), nil
 }
 
-// The contenders.
+// The constants are the names of the contenders.
 const (
 	oneStatement  = "one_statement"
 	nativeCascade = "native"
@@ -59,20 +59,20 @@ const (
 	sexton        = "sexton"
 )
 
-// contender is one way to delete the children of deleted parents.
+// contender is one method to delete the children of deleted parents.
 type contender struct {
 	name string
 	// prepare runs before the parents are deleted. It may be nil.
 	prepare func(ctx context.Context, c *dataCopy) error
-	// ready runs between the DELETE of the parents and drain, and is not timed. It may be
-	// nil.
+	// ready runs after the DELETE of the parents and before drain. Its time is not
+	// measured. It may be nil.
 	ready func(ctx context.Context, c *dataCopy) error
-	// drain deletes the children. It is nil if the DELETE of the parents does so.
+	// drain deletes the children. It is nil if the DELETE of the parents also deletes the
+	// children.
 	drain func(ctx context.Context, c *dataCopy) error
 }
 
-// contenders returns the methods of deletion that are compared on a data set: Sexton's
-// worker and its alternatives.
+// contenders returns the methods that are compared on a data set.
 func (o DrainOptions) contenders(s dataSet) []contender {
 	worker := func(name string, connections int) contender {
 		settings, limit := WorkerOptions{Connections: connections, Runtime: passRuntime}, time.Duration(0)
@@ -98,14 +98,15 @@ func (o DrainOptions) contenders(s dataSet) []contender {
 	}
 }
 
-// analyzeTombstones lets the planner choose the best join for the single statement.
+// analyzeTombstones updates the statistics, so that the planner chooses the best join for
+// the single statement.
 func analyzeTombstones(ctx context.Context, c *dataCopy) error {
 	_, err := c.conn.Exec(ctx, "ANALYZE "+tombstones)
 	return problem.Doing(err, "analyze tombstones")
 }
 
-// drainByOneStatement runs one statement per child table, joined to the tombstones, in
-// one transaction.
+// drainByOneStatement runs one statement per child table in one transaction. Each
+// statement joins the children to the tombstones.
 func drainByOneStatement(ctx context.Context, c *dataCopy) error {
 	change := "DELETE FROM %s AS child USING"
 	if c.set.Nullifies() {
@@ -123,7 +124,7 @@ func drainByOneStatement(ctx context.Context, c *dataCopy) error {
 	})
 }
 
-// deleteOld deletes the expired rows.
+// deleteOld deletes the expired rows of the data set Retention with one statement.
 func deleteOld(ctx context.Context, c *dataCopy) error {
 	_, err := c.conn.Exec(ctx, "DELETE FROM children WHERE at < now() - interval '30 days'")
 	return problem.Doing(err, "delete old rows")
@@ -148,7 +149,7 @@ func addForeignKeys(ctx context.Context, c *dataCopy) error {
 	return nil
 }
 
-// comparison has the figures of all contenders on one data set.
+// comparison has the results of all contenders on one data set.
 type comparison struct {
 	set dataSet
 	// rows is the number of children of the deleted parents.
@@ -156,27 +157,27 @@ type comparison struct {
 	outcomes []outcome
 }
 
-// outcome has the medians of the rounds of one contender.
+// outcome has the medians of all rounds of one contender.
 type outcome struct {
 	measured
 
 	name string
 }
 
-// measured has the figures of one contender in one round.
+// measured has the measured values of one contender in one round.
 type measured struct {
-	// took is the duration of the deletion of the children, and deleteTook of the DELETE
-	// of the parents.
+	// took is the time in which the children were deleted, and deleteTook is the duration
+	// of the DELETE of the parents.
 	took, deleteTook time.Duration
 	// rows is the number of children that were deleted or changed.
 	rows int64
-	// wal is the number of bytes of WAL, including the DELETE of the parents.
+	// wal is the number of WAL bytes, including the DELETE of the parents.
 	wal int64
 }
 
 func (m measured) rowsPerSecond() float64 { return round(float64(m.rows)/m.took.Seconds(), 0) }
 
-// compare measures all contenders on copies of the same data.
+// compare measures all contenders on copies of the same data set.
 func (g *Cluster) compare(ctx context.Context, s dataSet, o DrainOptions) (comparison, error) {
 	found := comparison{set: s}
 	g.progressf("%s: inserting the rows", s.Name)
@@ -185,13 +186,13 @@ func (g *Cluster) compare(ctx context.Context, s dataSet, o DrainOptions) (compa
 		rounds := make([][]measured, len(all))
 		for round := range o.Rounds {
 			for i := range all {
-				at := (i + round) % len(all)
-				g.progressf("%s: round %d of %d, %s", s.Name, round+1, o.Rounds, all[at].name)
-				m, rows, err := g.measure(ctx, template, s, all[at])
+				index := (i + round) % len(all)
+				g.progressf("%s: round %d of %d, %s", s.Name, round+1, o.Rounds, all[index].name)
+				m, rows, err := g.measure(ctx, template, s, all[index])
 				if err != nil {
-					return fmt.Errorf("%s: %w", all[at].name, err)
+					return fmt.Errorf("%s: %w", all[index].name, err)
 				}
-				found.rows, rounds[at] = rows, append(rounds[at], m)
+				found.rows, rounds[index] = rows, append(rounds[index], m)
 			}
 		}
 		for i, c := range all {
@@ -212,13 +213,13 @@ func medians(rounds []measured) measured {
 	return measured{took: median(took), deleteTook: median(deleteTook), rows: median(rows), wal: median(wal)}
 }
 
-// dataCopy is the database on which a contender works.
+// dataCopy is a copy of a data set, on which one contender works.
 type dataCopy struct {
 	cluster *Cluster
 	set     dataSet
 	url     string
 	conn    *pgx.Conn
-	// worker is set if Sexton is the contender.
+	// worker is nil unless Sexton is the contender.
 	worker *Worker
 }
 
@@ -227,8 +228,8 @@ func (c *dataCopy) openWorker(ctx context.Context, o WorkerOptions) (err error) 
 	return err
 }
 
-// measure runs a contender on a copy of the template. It also returns how many children
-// the deleted parents had.
+// measure measures one contender on a new copy of the template. rows is the number of
+// children of the deleted parents.
 func (g *Cluster) measure(ctx context.Context, template string, s dataSet,
 	by contender,
 ) (m measured, rows int64, err error) {
@@ -265,7 +266,8 @@ func (g *Cluster) measure(ctx context.Context, template string, s dataSet,
 	return m, targetsOf(before), err
 }
 
-// run deletes the parents and lets the contender delete their children.
+// run deletes the parents, calls the contender, and returns the measured times and WAL
+// bytes.
 func (c *dataCopy) run(ctx context.Context, by contender) (m measured, err error) {
 	start, err := walPosition(ctx, c.conn)
 	if err != nil {
@@ -294,22 +296,23 @@ func (c *dataCopy) run(ctx context.Context, by contender) (m measured, err error
 	return m, err
 }
 
-// content summarizes the rows of a table.
+// content has numbers and a sum that describe the rows of a child table.
 type content struct {
-	// rows counts all rows, referring those with a parent, and targets the children of
-	// the targets.
+	// rows is the number of all rows, referring the number of rows with a parent ID, and
+	// targets the number of children of the targets.
 	rows, referring, targets int64
-	// others is the sum of the ids of the children of other parents.
-	others int64
+	// sparedSum is the sum of the IDs of the children of spared parents. It shows whether
+	// these children have changed.
+	sparedSum int64
 }
 
-// count returns the content of each table.
+// count returns the content of each child table.
 func (s dataSet) count(ctx context.Context, conn *pgx.Conn) (map[string]content, error) {
 	found := map[string]content{}
 	for _, table := range s.Tables {
 		var c content
 		err := conn.QueryRow(ctx, `SELECT count(*), count(parent_id), count(*) FILTER (WHERE parent_id <= $1),
-			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint FROM `+table, s.Targets).Scan(&c.rows, &c.referring, &c.targets, &c.others)
+			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint FROM `+table, s.Targets).Scan(&c.rows, &c.referring, &c.targets, &c.sparedSum)
 		if err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", table, err)
 		}
@@ -325,9 +328,9 @@ func targetsOf(tables map[string]content) (n int64) {
 	return n
 }
 
-// check returns the number of children that were deleted or changed since before. It
-// fails if they are not exactly the children of the targets, or if Sexton left
-// tombstones. On the set Slow children and tombstones may be left.
+// check returns the number of children that were deleted or changed. It returns an error
+// if other rows have changed, if children of the targets are left, or if Sexton left
+// tombstones. For the data set Slow, children and tombstones may be left.
 func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]content, bySexton bool) (int64, error) {
 	if bySexton && s.Name != Slow {
 		var left int64
@@ -359,7 +362,7 @@ func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]co
 	return targetsOf(before) - targetsOf(after), nil
 }
 
-// of returns the outcome of a contender, or nil.
+// of returns the outcome of the named contender, or nil.
 func (c comparison) of(name string) *outcome {
 	for i := range c.outcomes {
 		if c.outcomes[i].name == name {
@@ -369,8 +372,8 @@ func (c comparison) of(name string) *outcome {
 	return nil
 }
 
-// ratioTo compares Sexton with another contender. It returns nil if that one was not
-// measured.
+// ratioTo divides a figure of Sexton by the same figure of another contender. It returns
+// nil if one of the two was not measured.
 func (c comparison) ratioTo(other string, figure func(measured) float64) any {
 	one, base := c.of(sexton), c.of(other)
 	if one == nil || base == nil {
@@ -379,8 +382,8 @@ func (c comparison) ratioTo(other string, figure func(measured) float64) any {
 	return ratio(figure(one.measured), figure(base.measured))
 }
 
-// ratios returns the figures that compare Sexton with the other contenders. More rows per
-// second are better.
+// ratios returns the figures that compare Sexton with the other contenders. For rows per
+// second, a larger ratio is better for Sexton.
 func (c comparison) ratios() Row {
 	deleteMS := func(m measured) float64 { return jobrun.Milliseconds(m.deleteTook) }
 	wal := func(m measured) float64 { return float64(m.wal) }
@@ -389,7 +392,7 @@ func (c comparison) ratios() Row {
 		{"ratio_to_one_statement", "sexton / one statement", "%.2f", c.ratioTo(oneStatement, measured.rowsPerSecond)},
 		{"ratio_to_native", "/ native", "%.2f", c.ratioTo(nativeCascade, measured.rowsPerSecond)},
 		{"ratio_to_one_connection", "/ one connection", "%.2f", c.ratioTo(oneConnection, measured.rowsPerSecond)},
-		// How long the application waits for its DELETE and holds its locks.
+		// During its DELETE, the application waits and holds locks.
 		{"ratio_parent_delete_to_native", "DELETE / native", "%.4f", c.ratioTo(nativeCascade, deleteMS)},
 		{"ratio_wal_to_native", "WAL / native", "%.2f", c.ratioTo(nativeCascade, wal)},
 		{"parents", "parents", "%d", c.set.Targets},

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// allSets selects every data set.
+// allSets is the value of --set that selects all data sets.
 const allSets = "all"
 
 func benchDrainCommand(env *cli.Env) *cobra.Command {
@@ -41,7 +41,8 @@ Data sets:
 			}
 			o.Limit = seconds(limit)
 			return onCluster(ctx, env, ServerSettings(), func(g *Cluster) (*Report, error) {
-				// A wrong number is refused before the rows are inserted.
+				// Check the number of connections before the rows are inserted, which
+				// takes long.
 				if _, err := g.config(g.AdminURL, Definitions, connections(o.Connections)...); err != nil {
 					return nil, err
 				}

@@ -13,7 +13,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// filled returns a database with a data set.
+// filled returns a database with the tables and rows of a data set, and a connection to
+// it.
 func filled(t *testing.T, name string, scale float64) (dataSet, *pgtest.Database, *pgx.Conn) {
 	set := pgtest.Must(newDataSet(name, scale))(t)
 	db := pgtest.New(t)
@@ -29,8 +30,8 @@ func TestDataSets(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
-		// first are the children of the first parent, each those of every other one, in
-		// all tables together.
+		// first is the number of children of the first parent in all tables. each is the
+		// number of children of each other parent.
 		parents, tables, first, each, targets int64
 		indexes                               int
 	}{
@@ -62,7 +63,8 @@ func TestDataSets(t *testing.T) {
 	require.EqualError(t, err, `no data set "deep"`)
 }
 
-// TestCheck makes each kind of wrong change.
+// check returns an error if a child of another parent was changed, moved or deleted, or
+// if tombstones are left.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for name, right := range map[string]string{
@@ -78,7 +80,7 @@ func TestCheck(t *testing.T) {
 			set, db, conn := filled(t, name, 0.001)
 			before := pgtest.Must(set.count(t.Context(), conn))(t)
 			_, err := set.check(t.Context(), conn, before, false)
-			require.ErrorContains(t, err, "table children has unexpected rows", "nothing was done")
+			require.ErrorContains(t, err, "table children has unexpected rows", "no child was deleted")
 			db.Exec(right)
 			require.EqualValues(t, 1000, pgtest.Must(set.check(t.Context(), conn, before, false))(t))
 			db.Exec(wrong)
@@ -91,8 +93,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The time of the set slow ends before all rows are deleted.
-func TestCheckOfAPart(t *testing.T) {
+// For the data set Slow, check accepts that some children of the targets are left.
+func TestCheckOfSlowRows(t *testing.T) {
 	t.Parallel()
 	set, db, conn := filled(t, Slow, 0.0005)
 	before := pgtest.Must(set.count(t.Context(), conn))(t)
@@ -138,7 +140,8 @@ func TestWorkerDrain(t *testing.T) {
 	}
 }
 
-// Sexton takes 2 s where the others take 4 s, and writes twice the WAL.
+// If Sexton takes half the time of the other contenders and writes twice the WAL, the
+// report has these ratios.
 func TestDrainReport(t *testing.T) {
 	t.Parallel()
 	slower := measured{took: 4 * time.Second, deleteTook: 2 * time.Second, rows: 100, wal: 1e6}

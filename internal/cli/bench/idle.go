@@ -9,22 +9,23 @@ import (
 	"sexton/internal/problem"
 )
 
-// settled is how long the worker runs before it counts as idle. By then River has elected
-// its leader, and the server's counters, which idle sessions report after ten seconds,
-// include the warm-up.
-const settled = 12 * time.Second
+// idleAfter is the time after which the worker counts as idle. By then River has elected
+// its leader. Idle sessions report their statistics after ten seconds, so the counters
+// then include the warm-up.
+const idleAfter = 12 * time.Second
 
-// Idle measures an idle worker that has worked before.
+// Idle measures the memory, transactions and connections of an idle worker. The worker
+// has processed tombstones before.
 func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
-	// On another server the transactions include autovacuum. Most of the memory that is
-	// not anonymous is the program file, which several copies share.
+	// On a server with autovacuum, its transactions are included. Most of the memory that
+	// is not anonymous is the program file, which all replicas on a machine share.
 	var perMinute float64
 	var connections int
 	var resident, anonymous *int64
 	before := rss()
 	err := s.withWorker(ctx, func(ctx context.Context) error {
-		s.progressf("waiting %s for the worker to become idle", settled)
-		if err := pace.Sleep(ctx, min(settled, 2*length)); err != nil {
+		s.progressf("waiting %s for the worker to become idle", idleAfter)
+		if err := pace.Sleep(ctx, min(idleAfter, 2*length)); err != nil {
 			return err
 		}
 		earlier, err := s.transactions(ctx)
@@ -78,8 +79,8 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 	return r, nil
 }
 
-// StopAutovacuum stops autovacuum on a private server. After the warm-up it has more
-// transactions than an idle worker.
+// StopAutovacuum disables autovacuum on a private server. After the warm-up, autovacuum
+// has more transactions than an idle worker.
 func (s *Site) StopAutovacuum(ctx context.Context) error {
 	for _, sql := range []string{"ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()"} {
 		if _, err := s.Admin.Exec(ctx, sql); err != nil {
@@ -89,7 +90,8 @@ func (s *Site) StopAutovacuum(ctx context.Context) error {
 	return nil
 }
 
-// transactions reads the counter from another database, so that the query is not counted.
+// transactions returns the number of transactions in the site's database. It runs its
+// query in another database, so that the query is not counted.
 func (s *Site) transactions(ctx context.Context) (int64, error) {
 	var n int64
 	const sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1"
@@ -97,5 +99,6 @@ func (s *Site) transactions(ctx context.Context) (int64, error) {
 	return n, problem.Doing(err, "count transactions")
 }
 
-// rss returns the resident memory of this process in bytes, from /proc.
+// rss returns the resident memory of this process in bytes, or nil if /proc is not
+// available.
 func rss() *int64 { return memory("/proc/self/status", "VmRSS:") }

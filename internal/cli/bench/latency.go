@@ -13,21 +13,24 @@ import (
 	"sexton/internal/problem"
 )
 
-// The worker must be asleep when a parent is deleted. The pause is random, so that it
-// does not match an interval of the worker.
+// shortestGap and longestGap limit the random pause before each deletion. The worker must
+// be idle when a parent is deleted. A random pause does not coincide with an interval of
+// the worker.
 const (
 	shortestGap = 20 * time.Millisecond
 	longestGap  = 60 * time.Millisecond
 )
 
-// GitLab's worker runs every minute, and the deletions are spread evenly over that
-// minute.
+// cronP50 and cronP99 are the waiting times, in milliseconds, of a worker that runs once
+// a minute like GitLab's, if deletions are spread evenly.
 const (
 	cronP50 = 30_000
 	cronP99 = 59_400
 )
 
-// Latency deletes single parents with a number of children while a worker runs.
+// Latency deletes parents one at a time while a worker runs, and measures the time until
+// their children and tombstones are deleted. children is the number of children of each
+// parent.
 func Latency(ctx context.Context, s *Site, events, children int) (*Report, error) {
 	deleter, closeDeleter, err := connect(ctx, s.URL)
 	if err != nil {
@@ -52,7 +55,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	native := make([]time.Duration, events)
 	nativeWAL, err := s.walPer(ctx, events, func(i int) error {
 		began := time.Now()
-		_, _, err := remove(ctx, deleter, "native_parents", int64(i+1))
+		_, _, err := deleteParent(ctx, deleter, "native_parents", int64(i+1))
 		native[i] = time.Since(began)
 		return err
 	})
@@ -61,7 +64,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	}
 
 	s.progressf("deleting %d parents one at a time while a worker is running", events)
-	whole, commits, deletes := make([]time.Duration, events), make([]time.Duration, events),
+	total, commits, deletes := make([]time.Duration, events), make([]time.Duration, events),
 		make([]time.Duration, events)
 	var wal int64
 	err = s.withWorker(ctx, func(ctx context.Context) (err error) {
@@ -70,15 +73,15 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 				return err
 			}
 			began := time.Now()
-			sent, took, err := remove(ctx, deleter, "parents", int64(i+1))
+			sent, took, err := deleteParent(ctx, deleter, "parents", int64(i+1))
 			if err != nil {
 				return err
 			}
 			deletes[i] = time.Since(began)
-			if err := gone(ctx, watcher, int64(i+1)); err != nil {
+			if err := awaitDeletion(ctx, watcher, int64(i+1)); err != nil {
 				return err
 			}
-			whole[i], commits[i] = time.Since(sent), took
+			total[i], commits[i] = time.Since(sent), took
 			return nil
 		})
 		return err
@@ -86,29 +89,30 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	if err != nil {
 		return nil, err
 	}
-	r := latencyReport(jobrun.PercentilesOf(whole), jobrun.PercentilesOf(commits), jobrun.PercentilesOf(deletes),
+	r := latencyReport(jobrun.PercentilesOf(total), jobrun.PercentilesOf(commits), jobrun.PercentilesOf(deletes),
 		jobrun.PercentilesOf(native), wal, nativeWAL)
 	r.Row = append(Row{
 		{"benchmark", "", "", "latency"},
 		{"server", "", "", s.Server},
 		{"events", "", "", events},
 		{"children", "", "", children},
-		{"look_every_ms", "", "", jobrun.Milliseconds(look)},
+		{"look_every_ms", "", "", jobrun.Milliseconds(pollInterval)},
 	}, r.Row...)
 	r.notef("%d parents deleted one at a time, with %d children each, polled every %.1f ms; %s", events, children,
-		jobrun.Milliseconds(look), s.Server)
+		jobrun.Milliseconds(pollInterval), s.Server)
 	return r, nil
 }
 
-// latencyReport has the times from the COMMIT of a parent's deletion until its children
-// and its tombstone are deleted. commits is the part of the COMMIT. deletes is the time
-// in which the application waits and holds locks. native is DELETE and COMMIT of a parent
-// with ON DELETE CASCADE. The WAL per event includes idle time.
-func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nativeWAL int64) *Report {
-	toNative, waits, cron := ratio(whole.P50, native.P50), ratio(deletes.P50, native.P50), ratio(cronP50, whole.P50)
+// latencyReport returns the report of Latency. total is the time from the COMMIT of a
+// parent's deletion until its children and its tombstone are deleted. commits is the
+// duration of the COMMIT. deletes is the duration of DELETE and COMMIT, in which the
+// application waits and holds locks. native is the same for a parent with ON DELETE
+// CASCADE. wal includes the WAL of idle times.
+func latencyReport(total, commits, deletes, native jobrun.Percentiles, wal, nativeWAL int64) *Report {
+	toNative, waits, cron := ratio(total.P50, native.P50), ratio(deletes.P50, native.P50), ratio(cronP50, total.P50)
 	walToNative := ratio(float64(wal), float64(nativeWAL))
 	r := &Report{Row: Row{
-		{"latency_ms", "", "", whole},
+		{"latency_ms", "", "", total},
 		{"commit_ms", "", "", commits},
 		{"delete_ms", "", "", deletes},
 		{"wal_bytes_per_event", "", "", wal},
@@ -117,7 +121,8 @@ func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nati
 		{"ratio_p50_to_native_cascade", "", "", toNative},
 		{"ratio_delete_to_native_cascade", "", "", waits},
 		{"ratio_wal_to_native_cascade", "", "", walToNative},
-		// This is computed: the least time of a worker that runs once a minute.
+		// The times of a worker that runs once a minute are computed. They are the
+		// minimum.
 		{"minute_cron_computed_p50_ms", "", "", cronP50},
 		{"minute_cron_computed_p99_ms", "", "", cronP99},
 		{"ratio_minute_cron_to_p50", "", "", cron},
@@ -132,7 +137,7 @@ func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nati
 			{"", "WAL bytes", "%d", wal},
 		}
 	}
-	r.show(line("COMMIT to children deleted", whole, wal), line("DELETE and COMMIT", deletes, nil),
+	r.show(line("COMMIT to children deleted", total, wal), line("DELETE and COMMIT", deletes, nil),
 		line("DELETE and COMMIT, native cascade", native, nativeWAL),
 		Row{
 			{"", "", "%s", "cron every minute (computed)"},
@@ -145,9 +150,9 @@ func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nati
 	return r
 }
 
-// remove deletes one parent in a transaction. It returns when it sent the COMMIT and how
-// long that took.
-func remove(ctx context.Context, conn *pgx.Conn, table string,
+// deleteParent deletes one parent in a transaction. sent is the time at which COMMIT was
+// sent, and took is the duration of the COMMIT.
+func deleteParent(ctx context.Context, conn *pgx.Conn, table string,
 	id int64,
 ) (sent time.Time, took time.Duration, err error) {
 	tx, err := conn.Begin(ctx)
@@ -162,7 +167,7 @@ func remove(ctx context.Context, conn *pgx.Conn, table string,
 	return sent, time.Since(sent), problem.Doing(err, "commit")
 }
 
-// walPer calls do n times and returns the bytes of WAL per call.
+// walPer calls do n times and returns the average number of WAL bytes per call.
 func (s *Site) walPer(ctx context.Context, n int, do func(i int) error) (int64, error) {
 	before, err := walPosition(ctx, s.Pool)
 	if err != nil {

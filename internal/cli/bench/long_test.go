@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// benchmarkRow is a line of the tables of figures in docs/comparison.md.
+// benchmarkRow is a row of the tables with figures in docs/comparison.md.
 type benchmarkRow struct{ commands, fields []string }
 
 func benchmarkRows(t *testing.T) []benchmarkRow {
@@ -46,8 +46,8 @@ func benchmarkRows(t *testing.T) []benchmarkRow {
 	return rows
 }
 
-// small are the flags that make a benchmark a matter of a second. The last of two flags
-// counts.
+// small returns flags with which a benchmark takes about a second. They override earlier
+// flags of the command.
 func small(name string) []string {
 	return map[string][]string{
 		"latency": {"--events", "2"},
@@ -57,7 +57,8 @@ func small(name string) []string {
 	}[name]
 }
 
-// Every command that a figure comes from runs, and its document has the figure.
+// The commands in docs/comparison.md run, and their JSON documents have the fields of the
+// figures.
 func TestComparisonsAreMeasured(t *testing.T) {
 	t.Parallel()
 	fields := map[string][]string{}
@@ -80,7 +81,8 @@ func TestComparisonsAreMeasured(t *testing.T) {
 	}
 }
 
-// fieldsOf are the names of all fields of a document, at any depth, sorted.
+// fieldsOf returns the sorted names of all fields of a JSON document, including nested
+// objects.
 func fieldsOf(document any) []string {
 	var names []string
 	switch value := document.(type) {

@@ -15,20 +15,22 @@ import (
 	"sexton/internal/pace"
 )
 
-// fastest is a rate that no number of clients reaches. It determines the number of rows
-// to delete. If it is exceeded, a round ends early with the right rate.
+// fastest is more than the number of deletions per second of any number of clients. It
+// determines the number of rows to insert. If clients are faster, a turn ends early with
+// the correct rate.
 const fastest = 40_000
 
-// triggerState is the state of the triggers during a measurement.
+// triggerState is a variant of Notify: the state of the triggers and the worker during a
+// measurement.
 type triggerState struct {
 	name string
-	// plain means that the table has no triggers. Otherwise deletions write tombstones.
+	// plain selects a table without triggers. Otherwise each deletion writes a tombstone.
 	plain bool
-	// wake and each enable the trigger that wakes a worker and one that notifies each
-	// time.
+	// wake enables Sexton's trigger that wakes a worker. each enables a trigger that
+	// sends a notification for each deletion.
 	wake, each bool
-	// held means that a session holds the worker's awake lock, and worker that a worker
-	// runs.
+	// held makes a session hold the worker's awake lock, so that the trigger sends no
+	// notification. worker lets a worker run.
 	held, worker bool
 }
 
@@ -42,35 +44,37 @@ func notifyStates() []triggerState {
 		{name: noTrigger, plain: true},
 		{name: tombstonesOnly},
 		{name: "notify_each_time", each: true},
-		// The wake-up is measured without the load of the worker itself.
+		// This variant measures the wake trigger without the load of a worker.
 		{name: "sexton_awake_lock_only", wake: true, held: true},
 		{name: "sexton_with_worker", wake: true, worker: true},
 	}
 }
 
-// NotifyOptions are the options of Notify.
+// NotifyOptions has the options of Notify.
 type NotifyOptions struct {
-	// Turn is the length of one measurement. Each round measures every variant once in
-	// random order, so that all variants of a round meet the same conditions.
+	// Turn is the duration of one measurement. Each round measures all variants once, in
+	// random order, so that they run under the same conditions.
 	Turn   time.Duration
 	Rounds int
-	// Clients are the numbers of clients that delete in parallel.
+	// Clients has the numbers of clients that delete in parallel.
 	Clients []int
 }
 
-// lead is the time before the measurement of a turn begins, in which the worker reaches
-// its steady state.
+// lead returns the duration of the warm-up before a measurement. In this time, the worker
+// reaches its steady state.
 func (o NotifyOptions) lead() time.Duration { return o.Turn / 2 }
 
-// turn has the results of one measurement: commits per second and notifications.
+// turn has the results of one measurement: commits per second, and the number of
+// notifications.
 type turn struct {
-	rate  float64
-	heard int64
+	rate          float64
+	notifications int64
 }
 
-// Notify measures the cost of waking the worker. A listener and the worker stay
-// connected, because a notification also costs each session that receives it. The worker
-// is paused during variants without a worker.
+// Notify measures the effect of triggers and notifications on the commit rate of clients.
+// A listener and the worker stay connected in all variants, because each connected
+// listener makes a notification more expensive. In variants without a worker, the worker
+// is paused.
 func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	if err := s.exec(ctx, "create the trigger that notifies on each deletion", `
 		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql
@@ -115,7 +119,7 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	return r, nil
 }
 
-// compareStates measures all variants with a number of clients.
+// compareStates measures all variants with the given number of clients.
 func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int,
 	listener *listener,
 ) (figures []Row, err error) {
@@ -139,14 +143,14 @@ func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int,
 	return figures, nil
 }
 
-// commitFigures returns the medians of a variant's turns. Ratios compare turns of the
-// same round with the base, and half of them are between the quartiles. Notifications are
-// the total of all rounds.
+// commitFigures returns the figures of a variant. The rate is the median of its turns.
+// The ratios compare each turn with the turn of the variant base in the same round. The
+// number of notifications is the total of all turns.
 func commitFigures(turns, base []turn) Row {
 	var rates, ratios []float64
-	var heard int64
+	var notifications int64
 	for i, t := range turns {
-		heard += t.heard
+		notifications += t.notifications
 		rates, ratios = append(rates, t.rate), append(ratios, ratio(t.rate, base[i].rate))
 	}
 	low, high := quantile(ratios, 0.25), quantile(ratios, 0.75)
@@ -155,11 +159,11 @@ func commitFigures(turns, base []turn) Row {
 		{"ratio_to_tombstones_only", "ratio to tombstones only", "%.2f", median(ratios)},
 		{"ratio_quartiles", "", "", [2]float64{low, high}},
 		{"", "quartiles", "%s", fmt.Sprintf("%.2f to %.2f", low, high)},
-		{"notifications", "notifications", "%d", heard},
+		{"notifications", "notifications", "%d", notifications},
 	}
 }
 
-// commits fills the table and counts the parents that the clients delete.
+// commits measures the commit rate of one variant.
 func (s *Site) commits(ctx context.Context, v triggerState, clients int, o NotifyOptions,
 	listener *listener,
 ) (found turn, err error) {
@@ -178,30 +182,31 @@ func (s *Site) commits(ctx context.Context, v triggerState, clients int, o Notif
 		}
 		defer func() { err = errors.Join(err, s.pause(ctx)) }()
 	}
-	if _, err := listener.take(ctx, s.Pool); err != nil { // Discard earlier notifications.
+	// Discard the notifications of earlier measurements.
+	if _, err := listener.take(ctx, s.Pool); err != nil {
 		return turn{}, err
 	}
 	if found, err = s.deleteEach(ctx, v.table(), rows, clients, o); err == nil {
-		found.heard, err = listener.take(ctx, s.Pool)
+		found.notifications, err = listener.take(ctx, s.Pool)
 	}
 	return found, err
 }
 
-// pause lets the worker finish the pending rows and then pauses its queue.
+// pause waits until the worker has processed all tombstones, and pauses its queue.
 func (s *Site) pause(ctx context.Context) error {
 	watcher, closeWatcher, err := connect(ctx, s.URL)
 	if err != nil {
 		return err
 	}
 	defer closeWatcher()
-	if err := drained(ctx, watcher, "SELECT NOT EXISTS (SELECT FROM "+tombstones+")"); err != nil {
+	if err := awaitTrue(ctx, watcher, "SELECT NOT EXISTS (SELECT FROM "+tombstones+")"); err != nil {
 		return fmt.Errorf("pause the worker: %w", err)
 	}
 	return s.exec(ctx, "pause the worker", "UPDATE sexton.river_queue SET paused_at = now()")
 }
 
-// resume resumes the queue and returns when the worker works again, which takes some
-// seconds.
+// resume resumes the queue and waits until the worker processes tombstones again. That
+// takes some seconds.
 func (s *Site) resume(ctx context.Context) error {
 	if err := s.exec(ctx, "resume the worker", "UPDATE sexton.river_queue SET paused_at = NULL"); err != nil {
 		return err
@@ -216,8 +221,9 @@ func (v triggerState) table() string {
 	return "parents"
 }
 
-// arrange fills the table of a variant, deletes all tombstones and sets the wake trigger.
-// The worker must be paused. The returned function releases the awake lock.
+// arrange prepares the database for a variant while the worker is paused. It fills the
+// table, deletes all tombstones, sets the wake trigger, and takes the awake lock if the
+// variant needs it. The returned function releases the lock.
 func (s *Site) arrange(ctx context.Context, v triggerState, rows int64) (release func(), err error) {
 	if err := s.exec(ctx, "fill table", fmt.Sprintf(`
 		SET LOCAL sexton.truncate = 'ignore';
@@ -240,7 +246,7 @@ func (s *Site) arrange(ctx context.Context, v triggerState, rows int64) (release
 	return closeConn, nil
 }
 
-// switchTrigger sets which trigger fires for a new tombstone.
+// switchTrigger enables or disables a trigger on the table of tombstones.
 func (s *Site) switchTrigger(ctx context.Context, trigger string, on bool) error {
 	state := "DISABLE"
 	if on {
@@ -249,14 +255,14 @@ func (s *Site) switchTrigger(ctx context.Context, trigger string, on bool) error
 	return s.exec(ctx, "switch trigger", "ALTER TABLE "+tombstones+" "+state+" TRIGGER "+trigger)
 }
 
-// deleteEach lets clients delete one row per transaction until the time has passed or the
-// table is empty.
+// deleteEach lets clients delete one row per transaction. It ends after the warm-up and
+// the turn, and returns the rate during the turn.
 func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients int,
 	o NotifyOptions,
 ) (found turn, err error) {
 	var next, committed atomic.Int64
 	var ready, done sync.WaitGroup
-	var over atomic.Bool
+	var ended atomic.Bool
 	start := make(chan struct{})
 	failures := make([]error, clients)
 	ready.Add(clients)
@@ -269,7 +275,7 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 			}
 			ready.Done()
 			<-start
-			for err == nil && !over.Load() {
+			for err == nil && !ended.Load() {
 				id := next.Add(1)
 				if id > rows {
 					break
@@ -284,7 +290,7 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 	ready.Wait()
 	close(start)
 	defer func() {
-		over.Store(true)
+		ended.Store(true)
 		done.Wait()
 		err = errors.Join(err, errors.Join(failures...))
 	}()
@@ -298,14 +304,14 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 	return turn{rate: float64(committed.Load()-count) / time.Since(began).Seconds()}, nil
 }
 
-// listener counts notifications.
+// listener counts the notifications of the channel sexton_wake.
 type listener struct {
 	counts <-chan int64
 	close  func()
 }
 
-// endOfRound is a notification that the benchmark sends. Notifications arrive in the
-// order of their commits.
+// endOfRound is the payload of the notification that ends a count. Postgres delivers
+// notifications in the order of their commits.
 const endOfRound = "check end of round"
 
 // take returns the number of notifications since the last call.
@@ -338,18 +344,19 @@ func (s *Site) listen(ctx context.Context) (*listener, error) {
 	var counting sync.WaitGroup
 	counting.Go(func() {
 		defer close(counts)
-		var heard int64
+		var notifications int64
 		for {
 			notification, err := conn.WaitForNotification(listening)
 			switch {
 			case err != nil:
 				return
 			case notification.Payload == endOfRound:
-				counts <- heard
-				heard = 0
-			// A worker also sends notifications to check its own listener.
+				counts <- notifications
+				notifications = 0
+			// Workers send notifications with the prefix "check " to check their own
+			// listeners. These are not counted.
 			case !strings.HasPrefix(notification.Payload, "check "):
-				heard++
+				notifications++
 			}
 		}
 	})

@@ -5,15 +5,17 @@ import (
 	"slices"
 )
 
-// median returns the median of at least one number, the lower one of two.
+// median returns the median of a list that is not empty. For an even number of elements,
+// it is the lower of the two in the middle.
 func median[N ~int64 | ~float64](numbers []N) N { return quantile(numbers, 0.5) }
 
-// quantile returns a quantile of at least one number, the lower one of two.
+// quantile returns a quantile of a list that is not empty. Between two elements, it is
+// the lower one.
 func quantile[N ~int64 | ~float64](numbers []N, share float64) N {
 	return slices.Sorted(slices.Values(numbers))[int(share*float64(len(numbers)-1))]
 }
 
-// ratio returns 0 if the base is 0.
+// ratio returns a/b, rounded to four digits, or 0 if b is 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0

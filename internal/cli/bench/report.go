@@ -10,7 +10,8 @@ import (
 	"sexton/internal/render"
 )
 
-// Report is the result of a benchmark: a JSON document, or tables with notes.
+// Report is the result of a benchmark. It is printed as a JSON document, or as tables
+// with notes.
 type Report struct {
 	Row
 
@@ -18,21 +19,21 @@ type Report struct {
 	notes  []string
 }
 
-// Row is a list of figures: a JSON object, or a line of a table.
+// Row is a list of figures. It is printed as a JSON object, or as a line of a table.
 type Row []Figure
 
-// Figure is a number or a text of a report.
+// Figure is a number or a text in a report.
 type Figure struct {
-	// Key is the JSON key. It is empty for a figure that only the table has.
+	// Key is the key in the JSON document. If it is empty, only the table has the figure.
 	Key string
-	// Format is the format of the cell. It is empty for a figure that only the JSON
-	// document has. Head is the heading of the column.
+	// Head is the heading of the column in the table, and Format is the format of the
+	// cell. If Format is empty, only the JSON document has the figure.
 	Head, Format string
-	// Value is nil if it is unknown.
+	// Value is nil if the value is unknown.
 	Value any
 }
 
-// MarshalJSON writes an object with the keys in the order of the figures.
+// MarshalJSON returns an object with the keys in the order of the figures.
 func (r Row) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	separator := "{"
@@ -51,7 +52,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// cells returns the figures that the table has.
+// cells returns the headings and the formatted values of the figures in the table.
 func (r Row) cells() (heads []string, cells []any) {
 	for _, f := range r {
 		switch {
@@ -67,16 +68,16 @@ func (r Row) cells() (heads []string, cells []any) {
 	return heads, cells
 }
 
-// show adds a table with the headings of the first row. A table without headings has only
-// lines.
+// show adds a table. The headings are those of the first row. If all are empty, the table
+// has no heading.
 func (r *Report) show(rows ...Row) { r.tables = append(r.tables, rows) }
 
-// notef adds a line below the tables.
+// notef adds a line after the tables.
 func (r *Report) notef(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...)+"\n")
 }
 
-// Text writes the tables, and then the notes.
+// Text writes the tables and then the notes.
 func (r *Report) Text(w io.Writer) {
 	for _, rows := range r.tables {
 		heads, _ := rows[0].cells()
@@ -93,12 +94,13 @@ func (r *Report) Text(w io.Writer) {
 	_, _ = io.WriteString(w, strings.Join(r.notes, ""))
 }
 
-// variantFigure returns the name of a variant. The table shows it without underscores.
+// variantFigure returns the figure with the name of a variant. In the table, the name has
+// spaces instead of underscores.
 func variantFigure(key, name string) Row {
 	return Row{{key, "", "", name}, {"", "variant", "%s", strings.ReplaceAll(name, "_", " ")}}
 }
 
-// mebibytes returns a size in MiB, or nil if it is unknown.
+// mebibytes converts a size in bytes to MiB. It returns nil if the size is nil.
 func mebibytes(size *int64) any {
 	if size == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lines returns the lines of a report, with a mark between cells.
+// lines returns the lines of the text of a report, with " | " between cells.
 func lines(r *Report) []string {
 	var out strings.Builder
 	r.Text(&out)
@@ -28,5 +28,5 @@ func TestReport(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"rows": 3, "sets": [{"ms": null}], "a&b": "<"}`, string(encoded))
 	require.Equal(t, byte('{'), encoded[0])
-	require.Less(t, strings.Index(string(encoded), "rows"), strings.Index(string(encoded), "sets"), "in order")
+	require.Less(t, strings.Index(string(encoded), "rows"), strings.Index(string(encoded), "sets"), "the keys are in the order of the figures")
 }

@@ -17,43 +17,42 @@ import (
 )
 
 const (
-	// drainTimeout is how long the deletion of children may take before the benchmark
-	// fails.
+	// drainTimeout is the time after which a benchmark fails if children are not deleted.
 	drainTimeout = 2 * time.Minute
-	// look is the interval at which the benchmark checks for deleted children. It is the
-	// error of a latency.
-	look = 500 * time.Microsecond
-	// removeTimeout limits the removal of the benchmark's database.
+	// pollInterval is the interval at which a benchmark checks for remaining children. A
+	// measured latency can be too long by this interval.
+	pollInterval = 500 * time.Microsecond
+	// removeTimeout is the time limit for dropping the database of a benchmark.
 	removeTimeout = time.Minute
 )
 
-// Site is a database of a cluster with Tables and an installation of Sexton.
+// Site is a database on a Cluster with Tables and an installation of Sexton.
 type Site struct {
 	*Cluster
 
-	// URL and Pool connect to the database as the application.
+	// URL and Pool lead to the database. The benchmark uses them as the application.
 	URL  string
 	Pool *pgxpool.Pool
-	// AwakeKey1 and AwakeKey2 are the key of the worker's awake lock.
+	// AwakeKey1 and AwakeKey2 are the two parts of the key of the worker's awake lock.
 	AwakeKey1, AwakeKey2 int32
 	// Work runs a worker until its context ends.
 	Work func(ctx context.Context) error
 }
 
-// Server describes the server of the measurement.
+// Server has the version and the durability settings of a Postgres server.
 type Server struct {
 	Version string `json:"version"`
 	Fsync   string `json:"fsync"`
-	// SynchronousCommit is the setting synchronous_commit.
+	// SynchronousCommit is the value of synchronous_commit.
 	SynchronousCommit string `json:"synchronous_commit"`
 }
 
-// String returns the server's version and its durability settings.
+// String returns the version and the durability settings for reports.
 func (s Server) String() string {
 	return fmt.Sprintf("Postgres %s, fsync %s, synchronous_commit %s", s.Version, s.Fsync, s.SynchronousCommit)
 }
 
-// ReadServer reads the settings of the server of a pool.
+// ReadServer reads the version and the durability settings.
 func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	var server Server
 	err := pool.QueryRow(ctx,
@@ -63,14 +62,15 @@ func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 }
 
 // CreateDatabase creates a database for one benchmark. It returns its URL, and a function
-// that drops it even if sessions are connected.
+// that drops the database even if sessions are connected.
 func (g *Cluster) CreateDatabase(ctx context.Context) (own string, drop func() error, err error) {
 	_, own, drop, err = g.create(ctx, "")
 	return own, drop, err
 }
 
-// create creates a copy of the template, to which no session may be connected. Without a
-// template it uses template0, because any role may have changed template1.
+// create creates a database as a copy of the template. No session may be connected to the
+// template. If template is empty, it uses template0, because other roles may have created
+// objects in template1.
 func (g *Cluster) create(ctx context.Context, template string) (name, own string, drop func() error, err error) {
 	name = "sexton_bench_" + strings.ToLower(rand.Text())
 	if own, err = withDatabase(g.AdminURL, name); err != nil {
@@ -78,7 +78,7 @@ func (g *Cluster) create(ctx context.Context, template string) (name, own string
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
 	drop = func() error {
-		// An interrupted benchmark must also drop the database.
+		// The database must be dropped even if the benchmark was interrupted.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
 		_, err := g.Admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
@@ -86,20 +86,22 @@ func (g *Cluster) create(ctx context.Context, template string) (name, own string
 	}
 	statement := "CREATE DATABASE " + quoted + " TEMPLATE " + pgx.Identifier{cmp.Or(template, "template0")}.Sanitize()
 	if _, err := g.Admin.Exec(ctx, statement); err != nil {
-		// After an interruption the database may exist.
+		// After an interruption, the database may have been created.
 		return "", "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())
 	}
 	return name, own, drop, nil
 }
 
-// withDatabase replaces the database in a connection string of either form.
+// withDatabase replaces the name of the database in a URL or in a keyword=value string.
 func withDatabase(connection, name string) (string, error) {
 	if !strings.HasPrefix(connection, "postgres://") && !strings.HasPrefix(connection, "postgresql://") {
-		return connection + " dbname=" + name, nil // The last one counts.
+		// The last value of a keyword applies.
+		return connection + " dbname=" + name, nil
 	}
 	u, err := url.Parse(connection)
 	if err != nil {
-		return "", errors.New("connection string cannot be parsed") // url.Parse would show the password.
+		// The error of url.Parse would contain the password.
+		return "", errors.New("connection string cannot be parsed")
 	}
 	u.Path, u.RawPath = "/"+name, ""
 	query := u.Query()
@@ -109,15 +111,15 @@ func withDatabase(connection, name string) (string, error) {
 	return u.String(), nil
 }
 
-// withWorker calls do while a worker runs that has already worked, and then stops the
-// worker.
+// withWorker starts a worker, warms it up, calls do, and stops the worker.
 func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
 		ended <- s.Work(running)
-		stop() // The measurement needs the worker.
+		// If the worker fails, the measurement must end.
+		stop()
 	}()
 	err := s.warmUp(running)
 	if err == nil {
@@ -130,7 +132,8 @@ func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) erro
 	return err
 }
 
-// warmUp deletes parents until the worker has prepared its statements.
+// warmUp deletes parents and waits for their children, so that the worker has prepared
+// its statements.
 func (s *Site) warmUp(ctx context.Context) error {
 	watcher, closeWatcher, err := connect(ctx, s.URL)
 	if err != nil {
@@ -145,27 +148,27 @@ func (s *Site) warmUp(ctx context.Context) error {
 		if _, err := watcher.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
 			return fmt.Errorf("warm up: %w", err)
 		}
-		if err := gone(ctx, watcher, id); err != nil {
+		if err := awaitDeletion(ctx, watcher, id); err != nil {
 			return fmt.Errorf("warm up: %w", err)
 		}
 	}
 	return nil
 }
 
-// gone returns when the children and the tombstone of a parent are deleted. It polls,
-// because a trigger that notifies would be part of the measurement.
-func gone(ctx context.Context, watcher *pgx.Conn, parent int64) error {
-	return drained(ctx, watcher, `
+// awaitDeletion waits until the children and the tombstone of a parent are deleted. It
+// polls, because a trigger that notifies would change the measurement.
+func awaitDeletion(ctx context.Context, watcher *pgx.Conn, parent int64) error {
+	return awaitTrue(ctx, watcher, `
 SELECT NOT EXISTS (SELECT FROM children WHERE parent_id = $1)
    AND NOT EXISTS (SELECT FROM `+tombstones+` WHERE fully_qualified_table_name = 'public.parents' AND primary_key_value = $1)`, parent)
 }
 
-// drained returns when a query returns true.
-func drained(ctx context.Context, watcher *pgx.Conn, sql string, args ...any) error {
+// awaitTrue polls a query until it returns true.
+func awaitTrue(ctx context.Context, watcher *pgx.Conn, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout,
 		fmt.Errorf("the children or the tombstone of a deleted parent still exist after %s", drainTimeout))
 	defer cancel()
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		var done bool
@@ -183,7 +186,7 @@ func drained(ctx context.Context, watcher *pgx.Conn, sql string, args ...any) er
 	}
 }
 
-// causeOf returns the reason why the context ended if that caused the error.
+// causeOf returns the cause of the end of ctx, or err if ctx has not ended.
 func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -191,7 +194,7 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// exec runs statements without arguments in one session of the site's pool.
+// exec runs statements without arguments. what names the purpose in errors.
 func (s *Site) exec(ctx context.Context, what, statements string) error {
 	_, err := s.Pool.Exec(ctx, statements)
 	return problem.Doing(err, "%s", what)

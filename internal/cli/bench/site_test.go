@@ -10,13 +10,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Any role that may connect to template1 could leave functions there that a benchmark
-// would call with the rights of its operator.
-func TestDatabasesHaveNothingOfOthers(t *testing.T) {
+// The database of a benchmark has no objects from template1. Any role that may connect to
+// template1 can create functions there, which the benchmark could call with its
+// operator's privileges.
+func TestDatabasesAreCopiesOfTemplate0(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
 	leaving := pgtest.Connect(t, server.URL("template1"))
-	pgtest.Exec(t, leaving, "CREATE TABLE left_by_others ()")
+	pgtest.Exec(t, leaving, "CREATE TABLE from_template1 ()")
 	require.NoError(t, leaving.Close(t.Context()))
 	admin := pgtest.Must(pgxpool.New(t.Context(), server.URL("postgres")))(t)
 	t.Cleanup(admin.Close)
@@ -25,6 +26,6 @@ func TestDatabasesHaveNothingOfOthers(t *testing.T) {
 		AdminURL: server.URL("postgres"),
 	}).CreateDatabase(t.Context()))(t)
 	require.True(t, pgtest.Scalar[bool](t, pgtest.Connect(t, own),
-		"SELECT to_regclass('public.left_by_others') IS NULL"))
+		"SELECT to_regclass('public.from_template1') IS NULL"))
 	require.NoError(t, drop())
 }

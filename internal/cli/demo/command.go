@@ -82,8 +82,7 @@ variable: SEXTON_PG_BIN, the folder of the server's programs.`,
 	return cmd
 }
 
-// play starts a server, runs a demo on it until it ends or the context ends, and stops
-// the server.
+// play starts a private server, runs a demo on it, and stops the server.
 func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 	out := env.Stdout
 	if env.JSON {
@@ -101,12 +100,13 @@ func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 	_, _ = fmt.Fprintf(out, "%s  psql '%s'\n\n", started, server.URL(demoDatabase))
 	err = playOn(ctx, env, server, flags, out)
 	if !flags.exit && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // Ctrl-C is the normal end.
+		// Ctrl-C is the normal end of a demo without --exit.
+		return nil
 	}
 	return err
 }
 
-// playOn runs a demo on a server.
+// playOn creates the demo's database on a server and runs the demo.
 func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoFlags, out io.Writer) error {
 	url := server.URL(demoDatabase)
 	configPath, err := writeConfiguration(url, server.SocketDir())
@@ -130,7 +130,8 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	if err != nil {
 		return err
 	}
-	// Jobs log warnings about rows that they keep. The scenes count these rows.
+	// Jobs log warnings about rows that they keep. The scenes count these rows, so only
+	// errors are logged.
 	log := env.NewLogger(logs, config.Log{Level: "error", Format: format})
 	all, err := installation.Install(ctx, c, log)
 	if err != nil {
@@ -138,8 +139,8 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	}
 	defer all.Close()
 
-	// The page listens on a free port of this machine, because other demos and workers
-	// may be running.
+	// Other demos and workers may be running on this machine, so the page listens on a
+	// free port.
 	page, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for the page: %w", err)
@@ -171,8 +172,8 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	return errors.Join(err, printErr)
 }
 
-// unsetLibpq removes the environment variables of libpq, which would change connections
-// to the private server.
+// unsetLibpq removes libpq's environment variables. They would change the connections to
+// the private server.
 func unsetLibpq() {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") {
@@ -181,12 +182,13 @@ func unsetLibpq() {
 	}
 }
 
-// demoDisplay returns the display, the writer of log lines and their format.
+// demoDisplay returns the display, the writer for log lines, and the format of log lines.
 func demoDisplay(env *cli.Env, out io.Writer) (*Display, io.Writer, config.Format) {
 	panel := cli.IsTerminal(out) && !env.Dumb()
 	display := NewDisplay(out, panel)
 	if panel && cli.IsTerminal(env.Stderr) {
-		return display, display, config.FormatText // Prints log lines above the panel.
+		// The display writes log lines above the panel.
+		return display, display, config.FormatText
 	}
 	return display, env.Stderr, config.FormatAuto
 }

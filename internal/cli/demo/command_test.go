@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestDemoPrintsItsSchema(t *testing.T) {
+func TestDemoPrintsSchemaAndDefinitions(t *testing.T) {
 	t.Parallel()
 	r := clitest.Run(nil, "demo", "--print-schema")
 	require.Zero(t, r.Code, r.Stderr)
@@ -46,7 +46,7 @@ func TestDemoIgnoresTheEnvironment(t *testing.T) {
 
 func TestWrongUsageOfDemo(t *testing.T) {
 	t.Parallel()
-	const itsOwn = "demo runs on its own private Postgres and accepts neither --config nor --database-url"
+	const refusal = "demo runs on its own private Postgres and accepts neither --config nor --database-url"
 	for name, test := range map[string]struct {
 		args []string
 		want string
@@ -55,8 +55,8 @@ func TestWrongUsageOfDemo(t *testing.T) {
 		"fewer rows":   {[]string{"--rows", "-1", "--print-schema"}, "--rows must be at least 1000"},
 		"one row less": {[]string{"--rows", "999"}, "--rows must be at least 1000"},
 		"no rows":      {[]string{"--rows", "many"}, `invalid argument "many" for "--rows" flag`},
-		"config":       {[]string{"--config", "sexton.yaml"}, itsOwn},
-		"database":     {[]string{"--database-url", "postgres://x@localhost/y"}, itsOwn},
+		"config":       {[]string{"--config", "sexton.yaml"}, refusal},
+		"database":     {[]string{"--database-url", "postgres://x@localhost/y"}, refusal},
 		"two to print": {
 			[]string{"--print-schema", "--print-definitions"},
 			"if any flags in the group [print-schema print-definitions] are set none of the others can be",
@@ -72,7 +72,7 @@ func TestWrongUsageOfDemo(t *testing.T) {
 	}
 }
 
-func TestDemoEndsByItself(t *testing.T) {
+func TestDemoWithExit(t *testing.T) {
 	t.Parallel()
 	r := clitest.Run(nil, "demo", "--exit", "--json", "--rows", "1000")
 	require.Zero(t, r.Code, r.Stderr)

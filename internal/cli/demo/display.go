@@ -12,22 +12,24 @@ import (
 	"sexton/internal/render"
 )
 
-// Display shows the progress: on a terminal it repaints a panel, elsewhere it prints one
-// line per scene.
+// Display shows the progress of a demo. On a terminal, it repaints a panel. Otherwise it
+// prints one line per scene.
 type Display struct {
 	out      io.Writer
 	terminal *os.File
 
 	mu sync.Mutex
-	// painted is the number of lines of the panel, panel their text.
+	// panel is the text of the panel on the terminal, and painted is the number of its
+	// lines.
 	painted int
 	panel   string
 	width   int
-	// tenths is the last printed tenth of the sample data.
+	// tenths is the number of tenths of the sample data for which a line was printed.
 	tenths int64
 }
 
-// NewDisplay returns a display that prints to out.
+// NewDisplay returns a display that writes to out. If terminal is set, out must be a
+// terminal.
 func NewDisplay(out io.Writer, terminal bool) *Display {
 	d := &Display{out: out}
 	if terminal {
@@ -36,7 +38,7 @@ func NewDisplay(out io.Writer, terminal bool) *Display {
 	return d
 }
 
-// Loaded prints every tenth of the sample data.
+// Loaded prints a line for each tenth of the sample data that has been loaded.
 func (d *Display) Loaded(done, total int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,7 +48,7 @@ func (d *Display) Loaded(done, total int64) {
 	}
 }
 
-// Show prints a state.
+// Show prints the state of all scenes.
 func (d *Display) Show(s State) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,15 +61,15 @@ func (d *Display) Show(s State) {
 	}
 }
 
-// paint replaces the panel.
+// paint replaces the panel on the terminal.
 func (d *Display) paint(s State) {
 	width, height, err := term.GetSize(int(d.terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = 80, 24
 	}
 	erase := d.erasure()
-	// A terminal wraps the lines of the panel when it becomes narrower, so that their
-	// number is unknown.
+	// A terminal that became narrower has wrapped the lines of the panel. Their number is
+	// unknown, so the complete screen is erased.
 	if d.width > width {
 		erase = "\x1b[H\x1b[2J"
 	}
@@ -77,8 +79,8 @@ func (d *Display) paint(s State) {
 	_, _ = io.WriteString(d.out, erase+d.panel)
 }
 
-// erasure returns the sequence that erases the panel. The terminal echoes Ctrl-C, so the
-// cursor may be in any column.
+// erasure returns the escape sequence that erases the panel. It begins with a carriage
+// return, because the terminal echoes Ctrl-C and the cursor may be in any column.
 func (d *Display) erasure() string {
 	if d.painted == 0 {
 		return ""
@@ -86,7 +88,7 @@ func (d *Display) erasure() string {
 	return fmt.Sprintf("\r\x1b[%dA\x1b[J", d.painted)
 }
 
-// panel returns the lines of a state for a terminal.
+// panel returns the lines of the panel, cut to the size of the terminal.
 func panel(s State, width, height int) []string {
 	var lines []string
 	for _, one := range s.Scenes {
@@ -103,7 +105,7 @@ func panel(s State, width, height int) []string {
 	return lines
 }
 
-// Write prints text above the panel, such as log lines.
+// Write writes text, such as log lines, above the panel.
 func (d *Display) Write(text []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func shown() State {
+func exampleState() State {
 	return State{Elapsed: 7 * time.Second, Scenes: []SceneState{
 		{Title: "ghost users", text: "3 of 9 users deleted, 2 pending"},
 		{Title: "undo", text: "1 of 2 wrong deletions"},
@@ -27,7 +27,7 @@ func TestDisplayPrintsLines(t *testing.T) {
 	require.Equal(t, 10, strings.Count(loaded, "\n"), "a line for every tenth")
 	require.Contains(t, loaded, "loading sample data: 2,000 of 2,000 rows\n")
 	out.Reset()
-	d.Show(shown())
+	d.Show(exampleState())
 	require.Equal(t, "  7 s | ghost users: 3 of 9 users deleted, 2 pending\n  7 s | undo: 1 of 2 wrong deletions\n",
 		out.String())
 }
@@ -37,6 +37,6 @@ func TestPanelFitsTheTerminal(t *testing.T) {
 	require.Equal(t, []string{
 		"  ghost users         3 of 9 users deleted, 2 pending",
 		"  undo                1 of 2 wrong deletions", "  Ctrl-C stops and removes everything.",
-	}, panel(shown(), 80, 24))
-	require.Equal(t, []string{"  undo               ", "  Ctrl-C stops and re"}, panel(shown(), 22, 3))
+	}, panel(exampleState(), 80, 24))
+	require.Equal(t, []string{"  undo               ", "  Ctrl-C stops and re"}, panel(exampleState(), 22, 3))
 }

@@ -1,18 +1,19 @@
-// Package demo shows Sexton at work on a private Postgres. Its entry point is Command.
+// Package demo runs Sexton on a private Postgres with sample data. Its entry point is
+// Command.
 //
 //	devpg ─► sample data ─► installation.Install ─► worker in the same process ─► Run: scenes, Display, Summary
 //
-// An application acts on sample data, a worker does the jobs that follow, and a Display
-// shows both.
+// An application changes the sample data, a worker runs the jobs that follow, and a
+// Display shows the progress.
 //
 //	scene.act ─► the application's tables ─► triggers ─► queues ─► Site.Work, the worker
 //	                                                      │
 //	                                                      ▼
 //	                                           State ─► Display ─► Summary
 //
-// There is a scene for each kind of job and one for undo. All of them run at the same
-// time on the same data.
+// There is a scene for each kind of job and one for undo. All scenes run at the same time
+// on the same data.
 //
-// Its one invariant: the counts of a scene share nothing with the engine. They are plain
-// SQL, taken after everything is done.
+// The invariant: the counts of a scene do not use Sexton's code. They are plain SQL
+// queries that run after all jobs are done.
 package demo

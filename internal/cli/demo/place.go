@@ -9,11 +9,12 @@ import (
 	"sexton/internal/exampleapp"
 )
 
-// demoObjects is the folder for moved diffs, next to the configuration.
+// demoObjects is the name of the folder for moved diffs. It is in the folder of the
+// configuration.
 const demoObjects = "diffs"
 
-// writeConfiguration writes the configuration, the definitions and a folder for diffs to
-// dir. It returns the path of the configuration.
+// writeConfiguration writes a configuration and a definition file to dir, and creates the
+// folder for moved diffs. It returns the path of the configuration.
 func writeConfiguration(url, dir string) (string, error) {
 	if err := os.MkdirAll(filepath.Join(dir, demoObjects), 0o750); err != nil {
 		return "", fmt.Errorf("create the demo's folder for diffs: %w", err)

@@ -20,15 +20,15 @@ import (
 	"sexton/internal/render"
 )
 
-// Site is a database with the reference application and everything that Sexton installs.
+// Site is a database with the reference application and an installation of Sexton.
 type Site struct {
 	Pool        *pgxpool.Pool
 	Definitions []definitions.Definition
 	// Objects is the folder to which diffs are moved.
 	Objects string
-	// Undo restores a deletion, and returns the number of rows restored.
+	// Undo restores a deletion and returns the number of restored rows.
 	Undo func(ctx context.Context, deletion int64) (rows int64, err error)
-	// Rows is the number of rows loaded.
+	// Rows is the number of rows of the sample data.
 	Rows int64
 	// Work runs a worker until its context ends.
 	Work    func(ctx context.Context) error
@@ -36,34 +36,34 @@ type Site struct {
 }
 
 const (
-	// stallTimeout ends a demo with exit if nothing changes for that long.
+	// stallTimeout is the time without progress after which a demo with --exit fails.
 	stallTimeout = 2 * time.Minute
-	// tick is the pause between two actions of a scene.
+	// tick is the interval between two actions of a scene.
 	tick = 100 * time.Millisecond
-	// exitLength is how long the application acts if the demo ends by itself,
-	// endlessLength how long if not.
+	// exitLength and endlessLength are the times over which the planned actions are
+	// spread, with and without --exit. slowest is the maximum time between two actions.
 	exitLength    = 10 * time.Second
 	endlessLength = 10 * time.Minute
 	slowest       = 4 * time.Second
 )
 
-// scene has the actions of the application that create work for one job.
+// scene describes the actions of the application that create work for one job.
 type scene struct {
-	// kind is that of the job. Title is at most 18 letters long.
+	// kind is the kind of the job. title has at most 18 letters.
 	kind, title string
-	// acted names the application's actions, finished what the job has done. Both must be
-	// short, so that a line fits a terminal of 80 columns.
+	// acted and finished are the texts after the number of actions and the number of
+	// results of the job. They are short, so that a line fits a terminal of 80 columns.
 	acted, finished string
-	// plan returns how many actions there will be. It is called once, before the first
-	// action of any scene.
+	// plan returns the number of actions. It is called once, before the first action of
+	// any scene.
 	plan func(ctx context.Context) (int64, error)
-	// act does up to n actions. It returns how many it did, and whether more are
+	// act performs up to n actions. It returns their number, and whether more are
 	// possible.
 	act func(ctx context.Context, n int64) (done int64, more bool, err error)
-	// waiting is a query that counts the waiting rows. done is an expression for the work
-	// in the statistics of a run.
+	// waiting is a query that returns the number of pending rows. done is an SQL
+	// expression for the results in the statistics of a run.
 	waiting, done string
-	// count returns what became of the actions.
+	// count returns the results of the actions after all jobs are done.
 	count func(ctx context.Context) ([]Count, error)
 
 	planned int64
@@ -71,16 +71,16 @@ type scene struct {
 	ended   atomic.Bool
 }
 
-// Count is a number that a scene reports at its end.
+// Count is a result of a scene.
 type Count struct {
 	Text  string `json:"text"`
 	Count int64  `json:"count"`
-	// Lost reports that any number but 0 is an error.
+	// Lost reports whether the count must be 0, because it counts lost or forgotten rows.
 	Lost bool `json:"lost"`
 }
 
-// play acts at an even rate, once in slowest at least, until all planned actions are
-// done.
+// play performs all planned actions at an even rate over length, and at least one per
+// slowest.
 func (p *scene) play(ctx context.Context, length time.Duration) error {
 	defer p.ended.Store(true)
 	ticker := time.NewTicker(tick)
@@ -91,7 +91,7 @@ func (p *scene) play(ctx context.Context, length time.Duration) error {
 			done, more, err := p.act(ctx, n)
 			p.actions.Add(done)
 			credit -= float64(done)
-			// After a deadlock an application tries again.
+			// After a deadlock, an application retries.
 			if err != nil && pgcatalog.SQLState(err) != "40P01" {
 				return problem.Doing(err, "%s", p.title)
 			}
@@ -108,9 +108,9 @@ func (p *scene) play(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// Run plays all scenes at the same time. With exit it ends when all actions and all jobs
-// are done, counts what became of the actions, and returns an error if something is lost.
-// Without exit it runs until ctx ends, which is no error.
+// Run plays all scenes at the same time. With exit, it ends when all actions and jobs are
+// done, and returns an error if a count shows lost rows. Without exit, it runs until ctx
+// ends and returns no error.
 func Run(ctx context.Context, site Site, exit bool) (Summary, error) {
 	began := time.Now()
 	s := &stage{Site: site}
@@ -133,7 +133,8 @@ func Run(ctx context.Context, site Site, exit bool) (Summary, error) {
 	}
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// The worker ends last, so that the end of the demo does not cancel its batches.
+	// The worker has its own context and ends last, so that the end of the demo does not
+	// cancel its batches.
 	working, stopWorker := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorker()
 	var parts, worker sync.WaitGroup
@@ -169,7 +170,8 @@ func Run(ctx context.Context, site Site, exit bool) (Summary, error) {
 	return summary(state), err
 }
 
-// count adds the counts of all scenes to the state. Something lost is an error.
+// count adds the counts of all scenes to state. It returns an error if a count with Lost
+// is not 0.
 func count(ctx context.Context, scenes []*scene, state State) error {
 	var lost error
 	for i, p := range scenes {
@@ -187,31 +189,31 @@ func count(ctx context.Context, scenes []*scene, state State) error {
 	return lost
 }
 
-// State has the values that a Display shows.
+// State is the progress of a demo.
 type State struct {
 	Elapsed time.Duration
 	Scenes  []SceneState
 }
 
-// SceneState is the state of a scene.
+// SceneState is the progress of a scene.
 type SceneState struct {
 	Kind  string `json:"kind"`
 	Title string `json:"title"`
-	// Acted are the application's actions, of those Planned.
+	// Acted is the number of actions so far, and Planned is the number of all actions.
 	Acted   int64 `json:"acted"`
 	Planned int64 `json:"planned"`
-	// Waiting is the number of rows that wait for the job, Finished what the job has
-	// done.
+	// Waiting is the number of rows that wait for the job. Finished is the number of
+	// results of the job.
 	Waiting  int64 `json:"waiting"`
 	Finished int64 `json:"finished"`
-	// Counts are taken when everything is done. They are nil before.
+	// Counts is nil until all jobs are done.
 	Counts []Count `json:"counts"`
 
 	text  string
 	ended bool
 }
 
-// drained reports that all actions and all jobs are done.
+// drained reports whether all actions and all jobs are done.
 func (s State) drained() bool {
 	for _, one := range s.Scenes {
 		if !one.ended || one.Waiting > 0 {
@@ -221,7 +223,8 @@ func (s State) drained() bool {
 	return true
 }
 
-// watch shows the state until ctx ends or, with exit, until everything is done.
+// watch shows the state once a second. It returns when ctx ends or, with exit, when
+// everything is done.
 func (s *stage) watch(ctx context.Context, scenes []*scene, began time.Time, exit bool) (state State, err error) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -259,9 +262,9 @@ func (s State) progress() string {
 	return strings.Join(texts, "; ")
 }
 
-// read counts the waiting rows and the work of this demo in one statement: the job of one
-// scene can make work for that of another, and between two statements such a row could be
-// missed.
+// read reads the pending rows and the results of all scenes. It uses one statement,
+// because the job of one scene can create work for another scene. Two statements could
+// miss such a row.
 func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 	state := State{Scenes: make([]SceneState, len(scenes))}
 	var parts []string
@@ -299,7 +302,7 @@ type Summary struct {
 	Scenes     []SceneState `json:"scenes"`
 }
 
-// Text is the summary for people.
+// Text returns the summary as text.
 func (s Summary) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nended after %.1f s\n", s.Seconds)

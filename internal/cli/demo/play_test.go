@@ -19,7 +19,7 @@ func TestPlayActsUntilThePlanIsDone(t *testing.T) {
 		}
 		return n, true, nil
 	}}
-	require.NoError(t, p.play(t.Context(), time.Nanosecond), "it tries again after a deadlock")
+	require.NoError(t, p.play(t.Context(), time.Nanosecond), "play retries after a deadlock")
 	require.EqualValues(t, 10, p.actions.Load())
 	require.Equal(t, 2, calls)
 	require.True(t, p.ended.Load())
@@ -31,14 +31,14 @@ func TestPlayEndsEarly(t *testing.T) {
 		return 1, false,
 			nil
 	}}
-	require.NoError(t, p.play(t.Context(), time.Nanosecond), "nothing is left to act on")
+	require.NoError(t, p.play(t.Context(), time.Nanosecond), "no more actions are possible")
 	require.EqualValues(t, 1, p.actions.Load())
 
 	p.act = func(context.Context, int64) (int64, bool, error) { return 0, true, errors.New("broken") }
 	require.EqualError(t, p.play(t.Context(), time.Nanosecond), "test: broken")
 }
 
-func TestSomethingLostIsAnError(t *testing.T) {
+func TestLostRowsAreAnError(t *testing.T) {
 	t.Parallel()
 	counts := []Count{{"rows restored", 7, false}, {"rows missing", 2, true}, {"projects changed", 0, true}}
 	scenes := []*scene{{title: "test", count: func(context.Context) ([]Count, error) { return counts, nil }}}
@@ -54,6 +54,6 @@ func TestDrained(t *testing.T) {
 	t.Parallel()
 	done := SceneState{ended: true}
 	require.True(t, State{Scenes: []SceneState{done}}.drained())
-	require.False(t, State{Scenes: []SceneState{done, {}}}.drained(), "more actions follow")
+	require.False(t, State{Scenes: []SceneState{done, {}}}.drained(), "the scene has not ended")
 	require.False(t, State{Scenes: []SceneState{done, {ended: true, Waiting: 1}}}.drained())
 }

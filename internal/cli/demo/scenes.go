@@ -19,27 +19,27 @@ import (
 	"sexton/internal/problem"
 )
 
-// stage runs the scenes in the databases of a Site.
+// stage plays the scenes in the database of a Site.
 type stage struct{ Site }
 
 //go:embed queries
 var queries embed.FS
 
-// query returns the text of a file of the folder queries.
+// query returns the content of a file in the folder queries.
 func query(name string) string { return pgcatalog.Texts{Files: queries}.Statement(name) }
 
-// scan reads the one row of a query.
+// scan reads the only row of a query.
 func (s *stage) scan(ctx context.Context, sql string, args []any, into ...any) error {
 	return s.Pool.QueryRow(ctx, sql, args...).Scan(into...)
 }
 
-// ids reads the rows of a query.
+// ids returns the IDs that a query returns.
 func (s *stage) ids(ctx context.Context, sql string, args ...any) ([]int64, error) {
 	rows, _ := s.Pool.Query(ctx, sql, args...)
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// missing counts the ids that a table does not have.
+// missing returns the number of ids that do not exist in a table.
 func (s *stage) missing(ctx context.Context, table string, ids []int64) (n int64, err error) {
 	err = s.scan(ctx, "SELECT count(*) FROM unnest($1::bigint[]) AS was (id) WHERE NOT EXISTS (SELECT FROM public."+
 		table+" AS found WHERE found.id = was.id)",
@@ -47,21 +47,22 @@ func (s *stage) missing(ctx context.Context, table string, ids []int64) (n int64
 	return n, problem.Doing(err, "count missing %s", table)
 }
 
-// scenes returns all scenes. The last one inserts rows that the others must not delete,
-// so it plans after them.
+// scenes returns all scenes in the order of their plans. undo is last, because the other
+// scenes must not delete the rows that its plan inserts.
 func (s *stage) scenes() []*scene {
 	return []*scene{s.looseForeignKeys(), s.ghostUsers(), s.placeholderUsers(), s.groups(), s.diffs(), s.undo()}
 }
 
-// parentTable is a table from which the application deletes parents.
+// parentTable is a parent table from which the application deletes rows. left is the
+// number of rows that it will still delete, and newest is the largest ID at the start.
 type parentTable struct {
 	name string
-	// share is the percentage of the rows that it deletes.
+	// share is the percentage of the rows that are deleted.
 	share        int64
 	left, newest int64
 }
 
-// looseForeignKeys deletes parents at random.
+// looseForeignKeys returns the scene in which random parents are deleted.
 func (s *stage) looseForeignKeys() *scene {
 	tables := []*parentTable{
 		{name: "ci_pipelines", share: 60},
@@ -69,7 +70,8 @@ func (s *stage) looseForeignKeys() *scene {
 		{name: "merge_requests", share: 60},
 		{name: "web_hooks", share: 60},
 		{name: "packages_packages", share: 60},
-		// A project has many children, by native and by loose foreign keys.
+		// Fewer projects are deleted, because a project has many children, by native and
+		// by loose foreign keys.
 		{name: "projects", share: 10},
 	}
 	return &scene{
@@ -108,8 +110,8 @@ func (s *stage) looseForeignKeys() *scene {
 	}
 }
 
-// orphans counts the children that a definition wants deleted or changed, by anti-joins
-// over the whole tables.
+// orphans returns the number of children that should have been deleted or changed. It
+// compares complete tables.
 func (s *stage) orphans(ctx context.Context) (total int64, err error) {
 	for _, d := range s.Definitions {
 		var n int64
@@ -146,10 +148,11 @@ func orphansOf(d definitions.Definition) (sql string, args []any) {
 		strings.Join(same, " AND ")), args
 }
 
-// administrator is the SQL expression for the user who requests deletions.
+// administrator is an SQL expression for the ID of the user who requests deletions.
 const administrator = "(SELECT min(admin.id) FROM public.users AS admin WHERE admin.admin AND admin.user_type = 0)"
 
-// ghostUsers deletes users at random. Every fifth is deleted with all that they wrote.
+// ghostUsers returns the scene in which random users are deleted. Every fifth user is
+// deleted with hard_delete.
 func (s *stage) ghostUsers() *scene {
 	var deleted []int64
 	refused := []int64{}
@@ -172,7 +175,7 @@ func (s *stage) ghostUsers() *scene {
 				err := s.scan(ctx, "SELECT sexton.delete_user($1, "+administrator+", $2)",
 					[]any{user, (len(deleted)+1)%5 == 0}, &queued)
 				switch {
-				// The only owner of a group cannot be deleted.
+				// The only owner of a group must not be deleted.
 				case pgcatalog.SQLState(err) == "SX012" || err == nil && !queued:
 					refused = append(refused, user)
 				case err != nil:
@@ -184,22 +187,22 @@ func (s *stage) ghostUsers() *scene {
 			return done, len(users) > 0, err
 		},
 		count: func(ctx context.Context) ([]Count, error) {
-			gone, err := s.missing(ctx, "users", deleted)
+			missingUsers, err := s.missing(ctx, "users", deleted)
 			var kept int64
 			if err == nil {
 				err = s.scan(ctx, `SELECT count(*) FROM public.issues AS issue
 					JOIN public.users AS ghost ON ghost.id = issue.author_id AND ghost.user_type = 5`, nil, &kept)
 			}
 			return []Count{
-				{"deleted users left", int64(len(deleted)) - gone, true},
+				{"deleted users left", int64(len(deleted)) - missingUsers, true},
 				{"issues with the ghost user", kept, false},
 			}, err
 		},
 	}
 }
 
-// placeholderUsers removes the owner of placeholder users, as the deletion of their group
-// does.
+// placeholderUsers returns the scene in which placeholder users lose their group, as if
+// the group had been deleted.
 func (s *stage) placeholderUsers() *scene {
 	var left []int64
 	const undecided = `SELECT count(*) FROM public.import_placeholder_user_details AS detail
@@ -224,12 +227,12 @@ func (s *stage) placeholderUsers() *scene {
 			return int64(len(ids)), len(ids) > 0, err
 		},
 		count: func(ctx context.Context) ([]Count, error) {
-			gone, err := s.missing(ctx, "users", left)
+			missingUsers, err := s.missing(ctx, "users", left)
 			var kept, open int64
 			err2 := s.scan(ctx, "SELECT count(*), ("+undecided+
 				") FROM public.import_placeholder_user_details WHERE last_error IS NOT NULL", nil, &kept, &open)
 			return []Count{
-				{"queued users deleted", gone, false},
+				{"queued users deleted", missingUsers, false},
 				{"placeholders kept with a reason", kept, false},
 				{"placeholders neither deleted nor kept", open, true},
 			}, errors.Join(err, err2)
@@ -237,8 +240,8 @@ func (s *stage) placeholderUsers() *scene {
 	}
 }
 
-// groups schedules the deletion of groups. Every third is restored in time. The others
-// are due.
+// groups returns the scene in which groups are scheduled for deletion. Every third group
+// is restored before the end of its period. The other groups are made due.
 func (s *stage) groups() *scene {
 	var groups, destroyed, projects, restored []int64
 	return &scene{
@@ -249,8 +252,8 @@ func (s *stage) groups() *scene {
 		done: "(run.stats ->> 'groups')::bigint",
 		plan: func(ctx context.Context) (planned int64, err error) {
 			groups, err = s.ids(ctx, query("leaf_groups"))
-			// The group with the most rows is restored: a small data set has little else
-			// for the other scenes.
+			// The group with the most rows is the second one, which is restored. In a
+			// small data set, the other scenes need its rows.
 			if len(groups) > 1 {
 				random.Shuffle(len(groups)-1, func(i, j int) { groups[i+1], groups[j+1] = groups[j+1], groups[i+1] })
 				groups[0], groups[1] = groups[1], groups[0]
@@ -277,20 +280,21 @@ func (s *stage) groups() *scene {
 			return done, len(groups) > 0, nil
 		},
 		count: func(ctx context.Context) ([]Count, error) {
-			goneGroups, err := s.missing(ctx, "groups", destroyed)
-			goneProjects, err2 := s.missing(ctx, "projects", projects)
+			missingGroups, err := s.missing(ctx, "groups", destroyed)
+			missingProjects, err2 := s.missing(ctx, "projects", projects)
 			lost, err3 := s.missing(ctx, "groups", restored)
 			return []Count{
-				{"groups destroyed", goneGroups, false},
-				{"projects in these groups destroyed", goneProjects, false},
-				{"groups or projects left", int64(len(destroyed)+len(projects)) - goneGroups - goneProjects, true},
+				{"groups destroyed", missingGroups, false},
+				{"projects in these groups destroyed", missingProjects, false},
+				{"groups or projects left", int64(len(destroyed)+len(projects)) - missingGroups - missingProjects, true},
 				{"restored groups missing", lost, true},
 			}, errors.Join(err, err2, err3)
 		},
 	}
 }
 
-// schedule schedules the deletion of a group, and reads its projects.
+// schedule schedules the deletion of a group and reads the IDs of its projects. It then
+// makes the group due, or restores it.
 func schedule(ctx context.Context, tx pgx.Tx, id int64, restore bool, projects *[]int64) error {
 	const scheduled = "SELECT ARRAY(SELECT id FROM public.projects WHERE group_id = $1) FROM sexton.schedule_group_deletion($1, " + administrator + ")"
 	if err := tx.QueryRow(ctx, scheduled, id).Scan(projects); err != nil {
@@ -304,12 +308,12 @@ func schedule(ctx context.Context, tx pgx.Tx, id int64, restore bool, projects *
 	return err
 }
 
-// diffs adds diffs to merge requests.
+// diffs returns the scene in which diffs are added to merge requests.
 func (s *stage) diffs() *scene {
 	return &scene{
 		kind: "migrate_external_diff", title: "external diffs",
 		acted: "diffs added", finished: "files moved",
-		// Diffs in the database that can be moved, and objects that must be removed.
+		// The query counts diffs that can be moved, and objects that must be removed.
 		waiting: `SELECT count(*) FILTER (WHERE NOT EXISTS (
 				SELECT FROM sexton.external_diffs AS known WHERE known.diff_id = diff.id AND known.skip_reason IS NOT NULL
 			)) + (SELECT count(*) FROM sexton.external_diff_removals)
@@ -330,7 +334,8 @@ func (s *stage) diffs() *scene {
 	}
 }
 
-// objects counts the moved diffs, and those whose object is missing or too small.
+// objects returns the number of moved diffs, and the number of moved diffs whose object
+// is missing or too small.
 func (s *stage) objects(ctx context.Context) (moved, lost int64, err error) {
 	rows, _ := s.Pool.Query(ctx, query("moved_diffs"))
 	var request, size int64
@@ -347,7 +352,8 @@ func (s *stage) objects(ctx context.Context) (moved, lost int64, err error) {
 	return moved, lost, err
 }
 
-// undo deletes a project with 5,000 rows below it by mistake, and restores it.
+// undo returns the scene in which a project with 5,000 rows below it is deleted by
+// mistake and then restored.
 func (s *stage) undo() *scene {
 	group := "precious-" + strings.ToLower(rand.Text())
 	var project, rows, deletion, restored int64

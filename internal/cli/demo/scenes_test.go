@@ -12,8 +12,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// loaded returns a stage with sample data, on which no worker runs.
-func loaded(t *testing.T) (*stage, *dbtest.DB) {
+// loadedStage returns a stage with sample data. No worker runs on it.
+func loadedStage(t *testing.T) (*stage, *dbtest.DB) {
 	db := dbtest.Reference(t)
 	pgtest.Must(exampleapp.Load(t.Context(), db.Pool(), 2000, func(int64, int64) {}))(t)
 	defs := pgtest.Must(definitions.Parse(definitions.File{
@@ -23,7 +23,8 @@ func loaded(t *testing.T) (*stage, *dbtest.DB) {
 	return &stage{Site{Pool: db.Pool(), Definitions: defs, Objects: t.TempDir()}}, db
 }
 
-// lost returns the counts of a scene that must be 0 at the end of a demo, by their text.
+// lost returns the counts of a scene that must be 0 at the end of a demo. The keys are
+// their texts.
 func lost(t *testing.T, p *scene) map[string]int64 {
 	found := map[string]int64{}
 	for _, c := range pgtest.Must(p.count(t.Context()))(t) {
@@ -38,7 +39,7 @@ func waiting(t *testing.T, db *dbtest.DB, p *scene) int64 {
 	return pgtest.Scalar[int64](t, db.Database, p.waiting)
 }
 
-// playAll does all actions of a scene.
+// playAll performs all actions of a scene.
 func playAll(t *testing.T, p *scene) (acted int64) {
 	planned := pgtest.Must(p.plan(t.Context()))(t)
 	require.Positive(t, planned)
@@ -55,7 +56,7 @@ func playAll(t *testing.T, p *scene) (acted int64) {
 
 func TestDeletedParentsLeaveOrphans(t *testing.T) {
 	t.Parallel()
-	s, _ := loaded(t)
+	s, _ := loadedStage(t)
 	p := s.looseForeignKeys()
 	require.Equal(t, map[string]int64{"orphans left": 0}, lost(t, p))
 	playAll(t, p)
@@ -64,13 +65,13 @@ func TestDeletedParentsLeaveOrphans(t *testing.T) {
 
 func TestDeletedUsersAreQueued(t *testing.T) {
 	t.Parallel()
-	s, db := loaded(t)
+	s, db := loadedStage(t)
 	p := s.ghostUsers()
 	before := waiting(t, db, p)
 	acted := playAll(t, p)
 	require.Equal(t, before+acted, waiting(t, db, p))
 	require.Equal(t, map[string]int64{"deleted users left": acted}, lost(t, p))
-	// A user who is the only owner of a group is refused.
+	// The remaining user is the only owner of a group, and is refused.
 	done, more := pgtest.Must2(p.act(t.Context(), 10_000))(t)
 	require.True(t, more)
 	require.Equal(t, before+acted+done, waiting(t, db, p))
@@ -78,9 +79,9 @@ func TestDeletedUsersAreQueued(t *testing.T) {
 	require.False(t, more)
 }
 
-func TestPlaceholdersAreUndecided(t *testing.T) {
+func TestPlaceholdersWithoutGroup(t *testing.T) {
 	t.Parallel()
-	s, db := loaded(t)
+	s, db := loadedStage(t)
 	db.Exec(`UPDATE import_placeholder_user_details SET namespace_id = (SELECT min(id) FROM namespaces), last_error = NULL`)
 	p := s.placeholderUsers()
 	acted := playAll(t, p)
@@ -92,20 +93,20 @@ func TestPlaceholdersAreUndecided(t *testing.T) {
 
 func TestGroupsAreScheduledAndRestored(t *testing.T) {
 	t.Parallel()
-	s, db := loaded(t)
+	s, db := loadedStage(t)
 	p := s.groups()
 	before := waiting(t, db, p)
 	acted := playAll(t, p)
 	require.GreaterOrEqual(t, acted, int64(2))
-	require.Equal(t, before+acted-(acted+1)/3, waiting(t, db, p), "every third is restored")
+	require.Equal(t, before+acted-(acted+1)/3, waiting(t, db, p), "every third group is restored")
 	found := lost(t, p)
 	require.Zero(t, found["restored groups missing"])
-	require.Greater(t, found["groups or projects left"], acted-(acted+1)/3, "their projects count, too")
+	require.Greater(t, found["groups or projects left"], acted-(acted+1)/3, "projects of these groups are counted in addition")
 }
 
 func TestDiffsWithoutTheirObjects(t *testing.T) {
 	t.Parallel()
-	s, db := loaded(t)
+	s, db := loadedStage(t)
 	p := s.diffs()
 	before := waiting(t, db, p)
 	acted := playAll(t, p)
@@ -118,8 +119,8 @@ func TestDiffsWithoutTheirObjects(t *testing.T) {
 	require.Equal(t, before+acted-1, waiting(t, db, p))
 }
 
-// The project is restored after all rows below it have been deleted. Rows that are still
-// missing are lost.
+// The scene restores the project after all rows below it have been deleted. Rows that are
+// missing after the undo count as lost.
 func TestUndoScene(t *testing.T) {
 	t.Parallel()
 	db := dbtest.TrackedWithUndo(t, exampleapp.Schema(), "projects")
@@ -132,9 +133,9 @@ func TestUndoScene(t *testing.T) {
 	require.EqualValues(t, 2, pgtest.Must(p.plan(t.Context()))(t))
 	require.Zero(t, waiting(t, db, p))
 	act := func(acted int64, more bool) {
-		done, goesOn := pgtest.Must2(p.act(t.Context(), 1))(t)
+		done, moreLeft := pgtest.Must2(p.act(t.Context(), 1))(t)
 		require.Equal(t, acted, done)
-		require.Equal(t, more, goesOn)
+		require.Equal(t, more, moreLeft)
 	}
 	act(1, true)
 	require.EqualValues(t, 1, waiting(t, db, p))
@@ -183,7 +184,8 @@ func TestOrphansAreCountedExactly(t *testing.T) {
 			want: 2,
 		},
 		"parent column": {
-			// 1 and 2 are keys of parents, 10 and 20 the values that children refer to.
+			// 1 and 2 are IDs of parents. 10 and 20 are their codes, to which children
+			// refer.
 			definitions: `kids: [{table: parents, column: parent_id, parent_column: code, on_delete: async_delete}]`,
 			sql:         `INSERT INTO kids VALUES (10), (20), (20), (1), (2), (30), (NULL)`,
 			want:        3,

@@ -17,7 +17,7 @@ func definitionsCommand(env *cli.Env) *cobra.Command {
 		"  sexton definitions foreign-keys", foreignKeysCommand(env))
 }
 
-// wayBack is one definition in `sexton definitions foreign-keys --json`.
+// wayBack is the entry of one definition in `sexton definitions foreign-keys --json`.
 type wayBack struct {
 	Database   string   `json:"database"`
 	Definition string   `json:"definition"`

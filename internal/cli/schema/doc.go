@@ -1,13 +1,14 @@
-// Package schema holds the commands that install Sexton in databases and propose
+// Package schema has the commands that install Sexton in databases and propose
 // definitions. Its entry point is Commands.
 //
 //	init, definitions ─► Propose (foreign keys to definitions), WayBack (the reverse)
 //	migrate, grants ───► package migrate
 //	triggers ──────────► installation, package triggers
 //
-// Proposed definitions do not change the result of a deletion. A foreign key is kept,
-// with a reason, if no definition has the same result, or if another key that refuses
-// deletions would refuse more because the rows of this key are deleted later.
+// The invariant: with the proposed definitions, a deletion has the same result as with
+// the foreign keys. A foreign key is kept, with a reason, if no definition has the same
+// result. It is also kept if another foreign key would refuse more deletions because the
+// rows of this key are deleted later.
 package schema
 
 import (
@@ -16,7 +17,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// Commands returns the commands of this package.
+// Commands returns the commands init, definitions, migrate, grants and triggers.
 func Commands(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		initCommand(env), definitionsCommand(env), migrateCommand(env), grantsCommand(env),

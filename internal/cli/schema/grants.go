@@ -17,13 +17,14 @@ import (
 	"sexton/internal/render"
 )
 
-// rightsBlock has the SQL that one role must run in a database. It is an entry of `sexton
-// grants --json`.
-type rightsBlock struct {
+// grantBlock has the SQL statements that one role must run in a database. It is an entry
+// of `sexton grants --json`.
+type grantBlock struct {
 	Database string `json:"database"`
-	// Role is the connected role if it may run the statements, or empty for a superuser.
+	// Role is the role that may run the statements. It is empty if only a superuser may
+	// run them.
 	Role string `json:"role"`
-	// Optional marks statements that Sexton works without.
+	// Optional reports whether Sexton also works without the statements.
 	Optional   bool     `json:"optional"`
 	Statements []string `json:"statements"`
 }
@@ -64,7 +65,7 @@ the definitions.`,
 			if err != nil {
 				return err
 			}
-			blocks, needed, applied := []rightsBlock{}, false, ""
+			blocks, needed, applied := []grantBlock{}, false, ""
 			for _, db := range all.Schemas() {
 				if name != "" && name != db.Name {
 					continue
@@ -80,7 +81,7 @@ the definitions.`,
 					needed = needed || !lack.Optional
 					if n := len(blocks); n == 0 || blocks[n-1].Database != db.Name || blocks[n-1].Role != lack.Runner ||
 						blocks[n-1].Optional != lack.Optional {
-						blocks = append(blocks, rightsBlock{
+						blocks = append(blocks, grantBlock{
 							Database: db.Name, Role: lack.Runner,
 							Optional: lack.Optional,
 						})
@@ -91,7 +92,7 @@ the definitions.`,
 			}
 			err = env.Print(blocks, func(w io.Writer) {
 				_, _ = io.WriteString(w, applied)
-				printRights(w, blocks)
+				printGrants(w, blocks)
 			})
 			switch {
 			case err == nil && needed && check:
@@ -112,7 +113,7 @@ the definitions.`,
 	return cmd
 }
 
-// tableGrants returns the privileges that the worker needs on application tables of a
+// tableGrants returns the privileges that the worker needs on the application tables of a
 // database.
 func tableGrants(all *installation.Connections, name string, defs []definitions.Definition) []migrate.TableGrant {
 	for _, settings := range all.Config.Databases {
@@ -123,12 +124,12 @@ func tableGrants(all *installation.Connections, name string, defs []definitions.
 	return nil
 }
 
-func printRights(w io.Writer, blocks []rightsBlock) {
+func printGrants(w io.Writer, blocks []grantBlock) {
 	if len(blocks) == 0 {
 		_, _ = fmt.Fprintln(w, "-- no privileges are missing")
 	}
-	// A line break in the name of a role would end the comment, and psql would run the
-	// rest.
+	// A line break in the name of a role would end the SQL comment, and psql would run
+	// the rest of the name.
 	lineEnds := strings.NewReplacer("\n", " ", "\r", " ")
 	for _, block := range blocks {
 		role := "role " + block.Role

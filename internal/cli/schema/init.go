@@ -31,20 +31,21 @@ import (
 // proposal is the output of `sexton init --json`.
 type proposal struct {
 	Database string `json:"database"`
-	// Chosen are the foreign keys with definitions in Files. Kept are the others, with
-	// reasons.
+	// Chosen lists the foreign keys that have definitions in Files. Kept lists the other
+	// foreign keys, with the reasons.
 	Chosen []*ForeignKey `json:"chosen"`
 	Kept   []*ForeignKey `json:"kept"`
 	Files  []string      `json:"files"`
-	// Definitions is the text of the file of definitions. Files is empty if no file was
+	// Definitions is the content of the definition file. Files is empty if no file was
 	// written.
 	Definitions string `json:"definitions"`
-	// Indexes creates missing indexes. Drops drops the constraints.
+	// Indexes has the statements that create missing indexes. Drops has the statements
+	// that drop the constraints.
 	Indexes []string `json:"indexes"`
 	Drops   []string `json:"drops"`
 }
 
-// notChosen is the reason of keys that --tables leaves out.
+// notChosen is the reason for keeping a foreign key whose child --tables does not name.
 const notChosen = "not chosen"
 
 func initCommand(env *cli.Env) *cobra.Command {
@@ -79,7 +80,7 @@ and keeps their comments.`,
 	return cmd
 }
 
-// initOptions are the flags of init.
+// initOptions has the flags of init.
 type initOptions struct {
 	tables   []string
 	dry, add bool
@@ -143,7 +144,8 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	return env.Print(p, p.print)
 }
 
-// choose sets the reason of the keys whose child tables --tables does not name.
+// choose keeps the foreign keys whose child tables --tables does not name. It returns an
+// error if --tables names a table without a replaceable foreign key.
 func choose(keys []*ForeignKey, tables []string) error {
 	offered := Chosen(keys, nil)
 	children := render.Each(offered, func(k *ForeignKey) string { return k.Child })
@@ -161,8 +163,8 @@ func choose(keys []*ForeignKey, tables []string) error {
 	return nil
 }
 
-// indexes returns the statements for the indexes that deletions by these definitions
-// lack.
+// indexes returns the statements that create the indexes that are missing for these
+// definitions.
 func indexes(ctx context.Context, all *installation.Connections, db database.Database, text []byte) ([]string, error) {
 	defs, err := definitions.Parse(definitions.File{Name: "proposed", Data: text})
 	if err != nil {
@@ -176,7 +178,7 @@ func indexes(ctx context.Context, all *installation.Connections, db database.Dat
 	return render.Each(missing, func(p problem.Problem) string { return p.Fix }), err
 }
 
-// markDefined sets the reason of the keys that already have a definition.
+// markDefined keeps the foreign keys that already have a definition.
 func markDefined(keys []*ForeignKey, existing []byte, c *config.Config) error {
 	if blank(existing) {
 		return nil
@@ -195,8 +197,8 @@ func markDefined(keys []*ForeignKey, existing []byte, c *config.Config) error {
 	return err
 }
 
-// add returns a file of definitions with the definitions of text added. It returns an
-// error if these do not fit the other definitions or the databases.
+// add returns the existing definition file with the definitions of text. It returns an
+// error if the result does not match the other definitions or the databases.
 func add(ctx context.Context, all *installation.Connections, path string, existing, text []byte) ([]byte, error) {
 	merged, err := merge(existing, text)
 	if err != nil {
@@ -218,8 +220,8 @@ func add(ctx context.Context, all *installation.Connections, path string, existi
 	return merged, cmp.Or(err, problems.Err())
 }
 
-// outputs returns the files to write: the configured file of definitions, and a
-// configuration if there is none. existing is the text of the file of definitions.
+// outputs returns the paths of the files to write: the configured definition file, and a
+// configuration file if there is none. existing is the content of the definition file.
 func outputs(c *config.Config, o initOptions) (paths []string, existing []byte, err error) {
 	if len(c.LooseForeignKeys.Definitions) == 0 {
 		return nil, nil,
@@ -245,11 +247,12 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
 			path = target
 		}
-		mode := fs.FileMode(0o644) // They hold no secrets, and others run the worker.
+		// Another user may run the worker, and the files contain no secrets.
+		mode := fs.FileMode(0o644)
 		if info, err := os.Stat(path); err == nil {
 			mode = info.Mode().Perm()
 		}
-		// The rename makes a reader see either the old or the new file.
+		// With a rename, a concurrent reader reads either the old or the new file.
 		next := path + ".new"
 		err := os.WriteFile(next, []byte(contents[i]), mode)
 		if err == nil {
@@ -262,9 +265,9 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 	return nil
 }
 
-// configuration returns the text of a sexton.yaml with the databases in the environment
-// and the files of definitions. It names the variables of URLs, because a URL may contain
-// a password.
+// configuration returns the content of a sexton.yaml with the current databases and
+// definition files. It refers to the variables of the URLs, because a URL may contain a
+// password.
 func configuration(c *config.Config) string {
 	databases := render.Each(c.DatabaseNames(), func(name string) string {
 		return fmt.Sprintf("  %s: {url: \"${%s}\"}\n", name, c.URLVariable(name))
@@ -286,7 +289,7 @@ func printKeys(w io.Writer, keys []*ForeignKey) {
 		"\nRow counts are estimates of the last ANALYZE, without the rows below the child.")
 }
 
-// cost describes what the key costs a deletion today.
+// cost returns a text about the time that the foreign key adds to a deletion of a parent.
 func cost(k *ForeignKey) string {
 	text := "waits for its rows (run ANALYZE for an estimate)"
 	if k.PerParent > 0 {

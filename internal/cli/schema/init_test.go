@@ -18,7 +18,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// initialized is the JSON output of init.
+// initialized is the output of `sexton init --json`.
 type initialized struct {
 	Chosen, Kept []struct {
 		Child, Parent, Reason string
@@ -29,8 +29,8 @@ type initialized struct {
 	Files, Indexes, Drops []string
 }
 
-// begin runs init without definitions, and the steps that it prints.
-func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
+// runInit runs init in a site without definitions, and then the steps that it prints.
+func runInit(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 	require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml")))
 	before := s.Snapshot()
 	require.NoError(t, json.Unmarshal([]byte(s.OK(append([]string{"init", "--json"}, args...)...)), &p))
@@ -43,16 +43,16 @@ func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 			s.Exec(statement)
 		}
 	}
-	// Each other step can be repeated.
-	repeated := func(step func()) {
+	// All steps except CREATE INDEX can be repeated.
+	runTwice := func(step func()) {
 		step()
 		once := s.Rows(schemaObjects)
 		step()
 		require.Equal(t, once, s.Rows(schemaObjects))
 	}
-	repeated(func() { s.OK("migrate", "up") })
-	repeated(func() { s.OK("triggers", "install") })
-	repeated(func() {
+	runTwice(func() { s.OK("migrate", "up") })
+	runTwice(func() { s.OK("triggers", "install") })
+	runTwice(func() {
 		for _, statement := range p.Drops {
 			s.Exec(statement)
 		}
@@ -62,7 +62,7 @@ func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 	return p
 }
 
-// schemaObjects lists the tables, indexes, functions, triggers and constraints of the
+// schemaObjects returns the tables, indexes, functions, triggers and constraints of the
 // application and of Sexton.
 const schemaObjects = `
 SELECT 'relation', oid::regclass::text, relkind::text FROM pg_class WHERE relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname IN ('public', 'sexton'))
@@ -71,7 +71,7 @@ UNION ALL SELECT 'trigger', tgname, tgrelid::regclass::text FROM pg_trigger WHER
 UNION ALL SELECT 'constraint', conname, conrelid::regclass::text FROM pg_constraint WHERE connamespace = 'public'::regnamespace
 ORDER BY 1, 2, 3`
 
-// drain runs the job until no tombstone is left.
+// drain runs the clean-up until no tombstone is left.
 func drain(t *testing.T, s *clitest.Site) {
 	for range 50 {
 		if pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records") == 0 {
@@ -79,22 +79,23 @@ func drain(t *testing.T, s *clitest.Site) {
 		}
 		s.OK("job", "run", clitest.Kind)
 	}
-	require.Fail(t, "tombstones stay", "%v",
+	require.Fail(t, "tombstones are left", "%v",
 		s.Rows("SELECT fully_qualified_table_name, last_error FROM loose_foreign_keys_deleted_records"))
 }
 
 const contents = `SELECT oid::regclass::text, query_to_xml(format('SELECT t::text FROM %s AS t ORDER BY 1', oid::regclass), true, false, '')::text
 	FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname NOT LIKE 'loose_foreign_keys%' ORDER BY 1`
 
-// After init, each deletion has the same result as with foreign keys, including refused
-// deletions. The printed foreign keys restore the original ones.
-func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
+// With the definitions that init proposes, each deletion has the same result as with
+// foreign keys, including refused deletions. `definitions foreign-keys` restores the
+// foreign keys.
+func TestDeletionsAfterInit(t *testing.T) {
 	t.Parallel()
 	file := func(name string) string { return string(pgtest.Must(os.ReadFile("testdata/" + name))(t)) }
 	for name, test := range map[string]struct {
 		tables       string
 		chosen, kept int
-		// deletions is the number of rows of each parent to delete.
+		// deletions is the number of rows that are deleted from each parent table.
 		deletions int
 	}{
 		"chinook":   {file("chinook.sql"), 9, 1, 2},
@@ -122,22 +123,22 @@ func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 				})
 			}
 			native, s := filled(), clitest.NewSite(t, filled())
-			p := begin(t, s)
+			p := runInit(t, s)
 			if test.chosen > 0 {
 				require.Len(t, p.Chosen, test.chosen)
 				require.Len(t, p.Kept, test.kept, "%+v", p.Kept)
 			}
 			require.NotEmpty(t, p.Chosen)
-			deletedAlike(t, native, s, test.deletions)
-			wayBack(t, native, s)
+			requireSameDeletions(t, native, s, test.deletions)
+			requireSameForeignKeys(t, native, s)
 		})
 	}
 }
 
-// deletedAlike deletes rows of every referenced table. The worker runs only if the
-// results would differ for the moment, because a row is still referenced or not yet
-// changed.
-func deletedAlike(t *testing.T, native *pgtest.Database, s *clitest.Site, deletions int) {
+// requireSameDeletions deletes the same rows of every referenced table in both databases
+// and requires the same results. If a result differs because the children have not been
+// cleaned up, it runs the clean-up and deletes the row again.
+func requireSameDeletions(t *testing.T, native *pgtest.Database, s *clitest.Site, deletions int) {
 	t.Helper()
 	refused, deleted := 0, 0
 	for _, parent := range native.Rows("SELECT DISTINCT confrelid::regclass::text FROM pg_constraint WHERE contype = 'f' AND conparentid = 0 ORDER BY 1") {
@@ -147,7 +148,7 @@ func deletedAlike(t *testing.T, native *pgtest.Database, s *clitest.Site, deleti
 			if len(rows) == 0 {
 				continue
 			}
-			end := func(db *pgtest.Database) int64 {
+			deleteRow := func(db *pgtest.Database) int64 {
 				tag, err := db.Pool().Exec(t.Context(),
 					fmt.Sprintf("DELETE FROM %s AS t WHERE t::text = $1", parent[0]), rows[0][0])
 				if err != nil {
@@ -155,10 +156,10 @@ func deletedAlike(t *testing.T, native *pgtest.Database, s *clitest.Site, deleti
 				}
 				return tag.RowsAffected()
 			}
-			want, got := end(native), end(s.Database)
+			want, got := deleteRow(native), deleteRow(s.Database)
 			if got != want {
 				drain(t, s)
-				got = end(s.Database)
+				got = deleteRow(s.Database)
 			}
 			require.Equal(t, want, got, "%s %s", parent[0], rows[0])
 			if want < 0 {
@@ -174,7 +175,7 @@ func deletedAlike(t *testing.T, native *pgtest.Database, s *clitest.Site, deleti
 	require.Greater(t, deleted, 5)
 }
 
-func wayBack(t *testing.T, native *pgtest.Database, s *clitest.Site) {
+func requireSameForeignKeys(t *testing.T, native *pgtest.Database, s *clitest.Site) {
 	var ways []struct{ Add, Validate []string }
 	require.NoError(t, json.Unmarshal([]byte(s.OK("definitions", "foreign-keys", "--json")), &ways))
 	for _, way := range ways {
@@ -186,17 +187,19 @@ func wayBack(t *testing.T, native *pgtest.Database, s *clitest.Site) {
 	}
 	const keys = `SELECT conrelid::regclass::text, pg_get_constraintdef(oid), conname::text FROM pg_constraint
 		WHERE contype = 'f' AND conparentid = 0 AND convalidated AND connamespace = 'public'::regnamespace`
-	was := native.Rows(keys)
-	for _, row := range was {
-		// The columns are in the order of the primary key.
+	want := native.Rows(keys)
+	for _, row := range want {
+		// A definition has its columns in the order of the primary key, and so has the
+		// restored foreign key.
 		row[1] = strings.ReplaceAll(row[1], `(payment, "the day") REFERENCES payment(payment_id, paid_on)`,
 			`("the day", payment) REFERENCES payment(paid_on, payment_id)`)
 	}
-	require.ElementsMatch(t, was, s.Rows(keys))
+	require.ElementsMatch(t, want, s.Rows(keys))
 }
 
-// --tables chooses children. The others keep their foreign keys.
-func TestInitTakesTheTablesThatAreNamed(t *testing.T) {
+// With --tables, init proposes definitions only for the foreign keys of these children.
+// Other foreign keys are kept.
+func TestInitWithTables(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Exec(string(pgtest.Must(os.ReadFile("testdata/chinook.sql"))(t)) + "ANALYZE")
@@ -225,9 +228,9 @@ track:
 `, strings.SplitAfter(string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t)), "track:\n")[0])
 }
 
-// The configuration has the databases of the environment with their names. The printed
-// steps can be repeated, except CREATE INDEX.
-func TestInitConfiguresTheDatabasesOfTheEnvironment(t *testing.T) {
+// init writes a configuration with the databases that environment variables define. The
+// printed steps can be repeated, except CREATE INDEX.
+func TestInitWithDatabasesOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	shop, archive := pgtest.New(t), pgtest.New(t)
 	shop.Exec(`CREATE TABLE parents (id bigint PRIMARY KEY);
@@ -259,7 +262,8 @@ loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
 		for line := range strings.Lines(steps) {
 			switch line = strings.TrimSpace(line); {
 			case again > 0 && strings.HasPrefix(line, "CREATE INDEX"):
-			case strings.HasPrefix(line, "sexton grants "): // The roles are people's.
+			// This step contains placeholders for roles.
+			case strings.HasPrefix(line, "sexton grants "):
 			case strings.HasPrefix(line, "sexton "):
 				run(strings.Fields(line)[1:]...)
 			case line != "" && !strings.HasPrefix(line, "--") && !strings.HasPrefix(line, "#"):
@@ -273,9 +277,9 @@ loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
 	require.Equal(t, indexes[:5], indexes[5:])
 }
 
-// A dry run writes nothing. --add keeps the comments of existing files and skips keys
-// with definitions.
-func TestInitAddsToFilesThatExist(t *testing.T) {
+// With --dry-run, init writes no file. With --add, it keeps the comments of existing
+// files, and skips foreign keys that have definitions.
+func TestInitWithExistingFiles(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Exec(string(pgtest.Must(os.ReadFile("testdata/chinook.sql"))(t)) + "ANALYZE")
@@ -299,8 +303,8 @@ func TestInitAddsToFilesThatExist(t *testing.T) {
 	require.Contains(t, text(), "# Bills.\n\ninvoice: # by customer\n  - table: customer\n")
 	s.OK("config", "check")
 
-	// A table in the file gets more entries. A definition that does not fit is refused
-	// before the file is written.
+	// Further definitions of the same child are added to its list. If another definition
+	// is invalid, init writes no file.
 	before := text()
 	s.Exec("ALTER TABLE invoice ADD support int REFERENCES employee ON DELETE SET NULL; CREATE INDEX ON invoice (support)")
 	s.OK("init", "--add", "--tables", "invoice")
@@ -312,7 +316,7 @@ func TestInitAddsToFilesThatExist(t *testing.T) {
 	require.Equal(t, 2, s.Run("init", "--add", "--tables", "invoice").Code)
 	require.NotContains(t, text(), "support")
 
-	// The file has no definitions yet.
+	// The file has only a comment.
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.WriteFile(path, []byte("# Of our tables."), 0o600))
 	s.OK("init", "--add", "--tables", "invoice")

@@ -52,7 +52,7 @@ next.`,
 	return cmd
 }
 
-// placed adds the positions in the configuration file to problems.
+// placed adds the positions in the configuration file to the problems in err.
 func placed(all *installation.Connections, err error) error {
 	if found, listed := errors.AsType[problem.List](err); listed {
 		return riverjobs.Placed(all.Config, found)
@@ -84,8 +84,8 @@ foreign-keys" prints them.`,
 	return cmd
 }
 
-// migrateEach runs step in every database and prints the reports. It does nothing if one
-// database refuses.
+// migrateEach runs step in each database and prints the reports. With several databases,
+// it first calls refuse for each, and runs no step if refuse returns an error.
 func migrateEach(
 	ctx context.Context, env *cli.Env, refuse func(*installation.Connections, migrate.Database) error,
 	step func(*installation.Connections, migrate.Database) (migrate.Report, error),
@@ -142,7 +142,7 @@ func printMigrated(w io.Writer, report migrate.Report) {
 	}
 }
 
-// databaseStatus is one entry of `sexton migrate status --json`.
+// databaseStatus is the entry of one database in `sexton migrate status --json`.
 type databaseStatus struct {
 	Database   string                    `json:"database"`
 	Components []migrate.ComponentStatus `json:"components"`

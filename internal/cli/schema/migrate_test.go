@@ -15,21 +15,21 @@ import (
 func TestMigrateUpAndDown(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
-	untouched := s.Snapshot()
+	empty := s.Snapshot()
 
 	r := s.Run("migrate", "status")
 	require.Equal(t, 3, r.Code)
 	require.Regexp(t, `(?m)^main +loose_foreign_keys +0 +1 +1 +-$`, r.Stdout)
 	require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n",
 		r.Stderr)
-	require.Equal(t, untouched, s.Snapshot())
+	require.Equal(t, empty, s.Snapshot())
 
 	up := s.OK("migrate", "up")
 	require.Regexp(t,
 		`^DATABASE +COMPONENT +FROM +TO\nmain +base +0 +\d+\nmain +jobs +0 +\d+\nmain +river +0 +\d+\nmain +loose_foreign_keys +0 +\d+\n$`, up)
-	once := s.Rows(made)
+	once := s.Rows(sextonObjects)
 	require.Regexp(t, `(?m)^main +river +(\d+) +(\d+)$`, s.OK("migrate", "up"))
-	require.Equal(t, once, s.Rows(made), "up is idempotent")
+	require.Equal(t, once, s.Rows(sextonObjects), "a second migrate up changes nothing")
 	require.Regexp(t,
 		`^DATABASE +COMPONENT +INSTALLED +THIS BINARY +PENDING +FUNCTIONS\n(main +\w+ +\d+ +\d+ +0 +this release's\n){4}$`, s.OK("migrate", "status"))
 
@@ -50,8 +50,8 @@ func TestMigrateUpAndDown(t *testing.T) {
 		s.Rows("SELECT to_regclass('loose_foreign_keys_deleted_records') IS NOT NULL, to_regnamespace('sexton') IS NOT NULL"))
 }
 
-// schemaBound returns the commands that need a matching schema.
-func schemaBound() [][]string {
+// schemaCommands returns commands that need the schema version of this binary.
+func schemaCommands() [][]string {
 	return [][]string{
 		{"status"},
 		{"job", "list"},
@@ -62,11 +62,11 @@ func schemaBound() [][]string {
 	}
 }
 
-func TestSchemaThatIsMissing(t *testing.T) {
+func TestMissingSchema(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
 	before := s.Snapshot()
-	for _, args := range schemaBound() {
+	for _, args := range schemaCommands() {
 		r := s.Run(args...)
 		require.Equal(t, 3, r.Code, args)
 		require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n",
@@ -75,20 +75,20 @@ func TestSchemaThatIsMissing(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-func TestSchemaThatIsNewer(t *testing.T) {
+func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("COMMENT ON SCHEMA sexton IS 'Sexton: base 99'")
 	before := s.Snapshot()
-	for _, args := range append(schemaBound(), []string{"migrate", "up"}, []string{"migrate", "down", "--force"}) {
+	for _, args := range append(schemaCommands(), []string{"migrate", "up"}, []string{"migrate", "down", "--force"}) {
 		s.RequireError(3, "component base is at version 99, this binary supports version 1; this binary is older than the schema, use a newer one", args...)
 	}
 	require.Equal(t, before, s.Snapshot())
 }
 
-// If any component is newer, the program exits with the same code and reports the
-// component and the fix.
-func TestEveryComponentMayBeNewer(t *testing.T) {
+// If a component in the database is newer than this binary, commands exit 3 and report
+// the component and the fix.
+func TestNewerComponents(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, clitest.EveryComponent)
@@ -114,7 +114,7 @@ func TestEveryComponentMayBeNewer(t *testing.T) {
 	s.OK("status")
 }
 
-func TestSchemaInAnotherPlace(t *testing.T) {
+func TestTombstonesInAnotherSchema(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("CREATE SCHEMA other")
@@ -124,8 +124,8 @@ func TestSchemaInAnotherPlace(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-// made lists the objects in Sexton's schema.
-const made = `
+// sextonObjects returns the tables, columns and functions in the schema sexton.
+const sextonObjects = `
 	SELECT relkind::text, relname::text, (SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum) FROM pg_attribute
 		WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) FROM pg_class AS c
 	WHERE relnamespace = 'sexton'::regnamespace AND relkind <> 'S'

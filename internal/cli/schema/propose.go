@@ -19,10 +19,11 @@ import (
 	"sexton/internal/problem"
 )
 
-// ForeignKey is a foreign key of the database.
+// ForeignKey is a foreign key of the database, and the definition that can replace it.
 type ForeignKey struct {
-	// Child and Parent are named as in definitions. Table and Name are the quoted names
-	// of the constraint, and Constraint is its definition.
+	// Child and Parent are the names of the tables in definitions. Table and Name are the
+	// quoted names of the child table and the constraint. Constraint is the definition of
+	// the constraint in SQL.
 	Child         string             `json:"child"`
 	Columns       []string           `json:"columns"`
 	Parent        string             `json:"parent"`
@@ -31,17 +32,18 @@ type ForeignKey struct {
 	Table         string             `json:"table"`
 	Name          string             `json:"name"`
 	Constraint    string             `json:"constraint"`
-	// Reason is why the key is kept. It is empty if a definition can replace it.
+	// Reason is the reason for keeping the foreign key. It is empty if a definition can
+	// replace it.
 	Reason string `json:"reason,omitempty"`
-	// Rows and Bytes are the size of the child. PerParent and Most are the children of an
-	// average deletion and of the largest parent. All but Bytes are estimates of ANALYZE,
-	// or 0.
+	// Rows and Bytes are the size of the child table. PerParent is the number of children
+	// of an average parent, and Most of the parent with the most children. All except
+	// Bytes are estimates of the last ANALYZE, or 0.
 	Rows      int64 `json:"rows"`
 	Bytes     int64 `json:"bytes"`
 	PerParent int64 `json:"rows_per_parent"`
 	Most      int64 `json:"rows_of_biggest_parent"`
-	// Indexed reports that an index covers the columns. Otherwise a deletion reads all
-	// children.
+	// Indexed reports whether an index begins with the columns. Without one, each
+	// deletion of a parent reads the complete child table.
 	Indexed bool `json:"indexed"`
 
 	key     pgcatalog.ForeignKey
@@ -49,7 +51,7 @@ type ForeignKey struct {
 	options definitions.Constraint
 }
 
-// Drop returns the statement that drops the constraint.
+// Drop returns the statement that drops the foreign key.
 func (k *ForeignKey) Drop() string {
 	return fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT IF EXISTS %s;", k.Table, k.Name)
 }
@@ -60,15 +62,16 @@ var keysSQL string
 //go:embed queries/sizes.sql
 var sizesSQL string
 
-// reader holds the catalog while keys are read.
+// reader holds the catalog from which foreign keys are read. schema is the schema of
+// tables that definitions name without a schema.
 type reader struct {
 	*dml.Catalog
 
 	schema string
 }
 
-// Propose reads the foreign keys of a site, except those of children in the schemas of
-// leave. Keys with a reason come last.
+// Propose returns the foreign keys of a site, except foreign keys of tables in the
+// schemas leave. Foreign keys that are kept come last.
 func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*ForeignKey, error) {
 	var keys []*ForeignKey
 	r := reader{schema: site.Schema}
@@ -87,8 +90,8 @@ func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Foreig
 	if err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)
 	}
-	// All definitions of a parent must reference the same columns, so keys to the primary
-	// key come first.
+	// All definitions of a parent must refer to the same columns. Foreign keys that refer
+	// to the primary key come first, so that those that refer to other columns are kept.
 	slices.SortStableFunc(keys, func(a, b *ForeignKey) int {
 		return cmp.Or(cmp.Compare(a.Child, b.Child), -cmp.Compare(truth(a.primary), truth(b.primary)))
 	})
@@ -111,8 +114,8 @@ func truth(yes bool) int {
 	return 0
 }
 
-// Chosen returns the keys without a reason. If children is not nil, it returns only keys
-// of these child tables.
+// Chosen returns the foreign keys that definitions can replace. If children is not nil,
+// it returns only foreign keys of these tables.
 func Chosen(keys []*ForeignKey, children []string) (chosen []*ForeignKey) {
 	for _, k := range keys {
 		if k.Reason == "" && (children == nil || slices.Contains(children, k.Child)) {
@@ -131,7 +134,7 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 	primary := parent.PrimaryKey()
 	order := (pgcatalog.Index{Columns: primary}).Order(k.ParentColumns)
 	if k.primary = len(primary) == len(k.ParentColumns) && order != nil; k.primary {
-		// In the order of the primary key, a definition needs no parent columns.
+		// In the order of the primary key, the definition does not need parent_column.
 		k.Columns, k.ParentColumns = make([]string, len(order)), primary
 		for i, from := range order {
 			k.Columns[i] = key.Columns[from]
@@ -160,7 +163,7 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 	return k
 }
 
-// written returns the name of a table as in definitions.
+// written returns the name by which definitions refer to a table.
 func (r *reader) written(table pgcatalog.Table) string {
 	part := func(name string) string {
 		if strings.ContainsAny(name, `."`) {
@@ -174,7 +177,7 @@ func (r *reader) written(table pgcatalog.Table) string {
 	return part(table.Schema) + "." + part(table.Name)
 }
 
-// refuses reports whether a key can refuse the deletion of a row that it references.
+// refuses reports whether a foreign key can refuse the deletion of a referenced row.
 func (r *reader) refuses(key pgcatalog.ForeignKey) bool {
 	child := r.Relations[key.Table]
 	return key.OnDelete == pgcatalog.NoAction || key.OnDelete == pgcatalog.Restrict ||
@@ -182,7 +185,7 @@ func (r *reader) refuses(key pgcatalog.ForeignKey) bool {
 			func(column string) bool { return child.Columns[column].NotNull })
 }
 
-// root returns the table that definitions name instead of one of its partitions.
+// root returns the partitioned table of a partition, and other tables unchanged.
 func (r *reader) root(oid uint32) uint32 {
 	if found := r.Relations[oid]; found != nil {
 		return found.Root
@@ -190,8 +193,8 @@ func (r *reader) root(oid uint32) uint32 {
 	return oid
 }
 
-// cascadeTables returns the tables that lose rows by native cascades when a row of table
-// is deleted.
+// cascadeTables returns the tables from which native cascades delete rows if a row of
+// table is deleted. It includes table.
 func (r *reader) cascadeTables(table uint32) []uint32 {
 	tables := []uint32{r.root(table)}
 	for i := 0; i < len(tables); i++ {
@@ -205,8 +208,10 @@ func (r *reader) cascadeTables(table uint32) []uint32 {
 	return tables
 }
 
-// conflict returns which other key would refuse a deletion that it allows today, or allow
-// one that it refuses today, if the rows of this key were deleted after the commit.
+// conflict returns a text if another foreign key prevents that a definition replaces this
+// one, and "" otherwise. With the definition, the rows of this key are deleted after the
+// commit. The other key would then refuse a deletion that it allows now, or allow one
+// that it refuses now.
 func (r *reader) conflict(key pgcatalog.ForeignKey) string {
 	above, below := r.cascadeTables(key.Target), []uint32{}
 	if key.OnDelete == pgcatalog.Cascade {
@@ -231,7 +236,7 @@ func (r *reader) conflict(key pgcatalog.ForeignKey) string {
 	return ""
 }
 
-// measure adds the constraint text from the catalog and the estimates of ANALYZE.
+// measure adds the options of each constraint, and the estimates of the last ANALYZE.
 func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) error {
 	type named struct {
 		table uint32
@@ -283,7 +288,8 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) err
 			k.Rows += sizes[leaf.OID][0]
 			k.Bytes += sizes[leaf.OID][1]
 		}
-		if distinct < 0 { // It is a share of the rows.
+		// A negative n_distinct is a share of the rows.
+		if distinct < 0 {
 			distinct *= -float64(k.Rows)
 		}
 		if distinct > 0 {
@@ -295,9 +301,10 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) err
 	return err
 }
 
-// resolve resolves the definitions of keys in the database, and sets the reason of keys
-// whose definitions are refused. If it sets one, the caller must call it again, because a
-// reason can involve two keys.
+// resolve checks the definitions of keys against the database, and keeps keys whose
+// definitions are refused. If it returns false, the caller must call it again with the
+// remaining keys, because a refused key may have been the reason for refusing another
+// one.
 func resolve(ctx context.Context, site loosefk.Site, keys []*ForeignKey) (fitting bool, err error) {
 	if len(keys) == 0 {
 		return true, nil

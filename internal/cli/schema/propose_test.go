@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// site returns a database with these tables.
+// site returns a database with the given tables.
 func site(t *testing.T, tables string) (loosefk.Site, *pgtest.Database) {
 	t.Helper()
 	db := pgtest.New(t)
@@ -20,8 +20,8 @@ func site(t *testing.T, tables string) (loosefk.Site, *pgtest.Database) {
 	return loosefk.Site{Name: "main", Schema: "public", DB: db.Pool()}, db
 }
 
-// Keys that no definition can replace are kept, with the reason.
-func TestKeysAreKeptWithTheirReason(t *testing.T) {
+// Propose keeps a foreign key that no definition can replace, and returns the reason.
+func TestKeptForeignKeys(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t, `CREATE TABLE p (id int PRIMARY KEY, code text UNIQUE, part int);
 		CREATE TABLE whole (id int PRIMARY KEY) PARTITION BY RANGE (id);
@@ -65,9 +65,9 @@ func TestKeysAreKeptWithTheirReason(t *testing.T) {
 	require.Len(t, pgtest.Must(definitions.Parse(definitions.File{Name: "proposed", Data: text}))(t), 2)
 }
 
-// The cost of a deletion is estimated by ANALYZE, also for partitions. There is no
-// estimate before.
-func TestTheCostIsThatOfTheLastAnalyze(t *testing.T) {
+// Propose returns the estimates of the last ANALYZE, also for partitioned tables, and 0
+// before the first ANALYZE.
+func TestEstimatesOfForeignKeys(t *testing.T) {
 	t.Parallel()
 	s, db := site(t, `CREATE TABLE p (id int PRIMARY KEY);
 		CREATE TABLE parts (id int, p int REFERENCES p ON DELETE CASCADE) PARTITION BY LIST (id);
@@ -87,9 +87,9 @@ func TestTheCostIsThatOfTheLastAnalyze(t *testing.T) {
 	require.Equal(t, []int64{100, 10, 60}, measured())
 }
 
-// WayBack returns a foreign key if one can replace the definition, and otherwise a
-// reason.
-func TestTheWayBack(t *testing.T) {
+// WayBack returns the statements that add a foreign key in place of a definition, or the
+// reason why there is none.
+func TestWayBack(t *testing.T) {
 	t.Parallel()
 	long := "x" + strings.Repeat("ä", 31)
 	s, _ := site(t, `CREATE TABLE p (id int PRIMARY KEY);
@@ -102,11 +102,11 @@ func TestTheWayBack(t *testing.T) {
 `)}))(t)
 	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{s}, defs))(t)
 	require.NoError(t, problems.Err())
-	// The column also references another parent.
-	said, taken := map[string][]string{}, map[string]bool{`"public"."c"c_d_fkey`: true}
+	// The name c_d_fkey is used by a foreign key of the same column to another parent.
+	statements, taken := map[string][]string{}, map[string]bool{`"public"."c"c_d_fkey`: true}
 	for _, reference := range parents["main"][0].References {
 		add, validate, reason := schema.WayBack(parents["main"][0], reference, taken)
-		said[reference.Columns[0]] = append(append(add, validate...), reason)
+		statements[reference.Columns[0]] = append(append(add, validate...), reason)
 	}
 	require.Equal(t, map[string][]string{
 		"a": {"foreign keys cannot have conditions"},
@@ -116,10 +116,10 @@ func TestTheWayBack(t *testing.T) {
 			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_d_fkey1";`, "",
 		},
 		long: {
-			// Postgres would cut the name inside a letter.
+			// The name is shortened before a letter that would exceed 63 bytes.
 			`ALTER TABLE "public"."c" ADD CONSTRAINT "c_` + long[:55] + `_fkey" FOREIGN KEY ("` + long +
 				`") REFERENCES "public"."p" ("id") ON DELETE CASCADE NOT VALID;`,
 			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_` + long[:55] + `_fkey";`, "",
 		},
-	}, said)
+	}, statements)
 }

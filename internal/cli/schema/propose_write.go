@@ -18,7 +18,7 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// entry is a definition in the file.
+// entry is one definition in the file.
 type entry struct {
 	Table        string             `yaml:"table"`
 	Column       any                `yaml:"column,flow"`
@@ -27,7 +27,7 @@ type entry struct {
 	Constraint   constraint         `yaml:"constraint,flow"`
 }
 
-// constraint is a definitions.Constraint without defaults.
+// constraint is a definitions.Constraint that is encoded without default values.
 type constraint struct {
 	Name       string                `yaml:"name"`
 	Deferrable bool                  `yaml:"deferrable,omitempty"`
@@ -36,14 +36,15 @@ type constraint struct {
 	OnUpdate   definitions.OnUpdate  `yaml:"on_update,omitempty"`
 }
 
-// WriteDefinitions returns the file of definitions that replace the keys. Each has the
-// name and options of its constraint.
+// WriteDefinitions returns a definition file that replaces the foreign keys. Each
+// definition has the name and the options of its constraint.
 func WriteDefinitions(keys []*ForeignKey) ([]byte, error) {
 	text, _, err := write(keys)
 	return text, err
 }
 
-// write also returns the keys by the key of their definition, such as issues[0].
+// write returns a definition file. entries maps the key of each definition, such as
+// issues[0], to its foreign key.
 func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err error) {
 	document, lists := &yaml.Node{Kind: yaml.MappingNode}, map[string]*yaml.Node{}
 	entries = map[string]*ForeignKey{}
@@ -76,18 +77,18 @@ func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err
 	return out.Bytes(), entries, err
 }
 
-// blank reports whether a file is empty or has only comments.
+// blank reports whether a file is empty or contains only comments.
 func blank(file []byte) bool {
 	var node yaml.Node
 	return yaml.Unmarshal(file, &node) == nil && node.Kind == 0
 }
 
-// blankLine replaces blank lines while a file is merged, because the YAML encoder keeps
-// only comments.
+// blankLine replaces blank lines during a merge, because the YAML encoder keeps comments
+// but not blank lines.
 const blankLine = "# (blank line)\n"
 
-// merge adds the definitions of more to a file. It keeps the comments and the blank lines
-// of the file.
+// merge returns file with the definitions of more. It keeps the comments and the blank
+// lines of file.
 func merge(file, more []byte) ([]byte, error) {
 	var into, from yaml.Node
 	marked := regexp.MustCompile(`(?m)^[ \t]*\n`).ReplaceAll(file, []byte(blankLine))
@@ -114,7 +115,7 @@ func merge(file, more []byte) ([]byte, error) {
 	return regexp.MustCompile(`(?m)^[ \t]*`+regexp.QuoteMeta(blankLine)).ReplaceAll(out.Bytes(), []byte("\n")), err
 }
 
-// one returns a list, or its only element.
+// one returns the only element of a list, or the list if it has several.
 func one(names []string) any {
 	if len(names) == 1 {
 		return names[0]
@@ -122,11 +123,12 @@ func one(names []string) any {
 	return names
 }
 
-// WayBack returns the statements that replace a definition by a foreign key: first the
-// ones that add constraints for new rows, then the ones that validate existing rows when
-// no child lacks its parent. reason is why no foreign key can replace the definition.
-// taken has the used constraint names, so that several keys on one column have different
-// names.
+// WayBack returns the statements that replace a definition by a foreign key. The
+// statements in add create constraints for new rows. The statements in validate check the
+// existing rows, and need that no child lacks its parent. If no foreign key can replace
+// the definition, WayBack returns the reason.
+//
+// taken has the used names of constraints. WayBack adds the new names to it.
 func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 	taken map[string]bool,
 ) (add, validate []string, reason string) {
@@ -146,7 +148,8 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 			free, ending = options.Name, ""
 		}
 		for n := 1; taken[table.SQL()+cut(free, ending)]; n++ {
-			ending = strings.TrimRight(ending, "0123456789") + strconv.Itoa(n) // As Postgres does it.
+			// Postgres numbers the names of constraints in the same way.
+			ending = strings.TrimRight(ending, "0123456789") + strconv.Itoa(n)
 		}
 		name = cut(free, ending)
 		taken[table.SQL()+name] = true
@@ -162,15 +165,15 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 		validate = append(validate, fmt.Sprintf("ALTER TABLE %s VALIDATE CONSTRAINT %s;", leaf.SQL(), name))
 	}
 	if reference.Partitioned() {
-		// Postgres attaches the keys of the partitions to this key without reading rows
-		// again.
+		// Postgres attaches the valid foreign keys of the partitions to this one without
+		// reading the rows again.
 		_, sql := statement(reference.Child, "")
 		validate = append(validate, sql)
 	}
 	return add, validate, ""
 }
 
-// cut shortens a name to the limit of Postgres, and keeps its ending.
+// cut shortens name so that name and ending have at most 63 bytes, the limit of Postgres.
 func cut(name, ending string) string {
 	const most = 63
 	if len(name)+len(ending) > most {

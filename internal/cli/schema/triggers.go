@@ -67,7 +67,8 @@ from install. Until then, a DELETE that names the partition is not recorded.`,
 	return cmd
 }
 
-// warnOfLock returns a function that warns of a lock that the command waits for.
+// warnOfLock returns a function that prints a warning about a lock for which the command
+// waits.
 func warnOfLock(env *cli.Env) func(lock, holders string) {
 	return func(lock, holders string) { env.Warn("waiting for " + lock + ", held by " + holders) }
 }
@@ -103,7 +104,7 @@ func triggersUninstallCommand(env *cli.Env) *cobra.Command {
 	})
 }
 
-// databaseFindings is one entry of `sexton triggers status --json`.
+// databaseFindings is the entry of one database in `sexton triggers status --json`.
 type databaseFindings struct {
 	Database string             `json:"database"`
 	Findings []triggers.Finding `json:"findings"`
@@ -157,7 +158,8 @@ func compareTriggers(ctx context.Context, env *cli.Env, all *installation.Bound)
 	return err
 }
 
-// onTracked binds the definitions to all databases, prints warnings, and calls do.
+// onTracked connects to all databases, prints warnings about definitions and missing
+// indexes, and calls do.
 func onTracked(ctx context.Context, env *cli.Env, do func(*installation.Bound) error) error {
 	return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {
 		warnings := components.WithoutIndexes(all.Warnings)
@@ -195,10 +197,11 @@ func printInstalled(w io.Writer, report installation.TriggerReport) {
 	}
 }
 
-// shownTables is the number of tables that one line names.
+// shownTables is the maximum number of tables in one line of output.
 const shownTables = 10
 
-// shortList lists tables, and the number of the ones that it leaves out.
+// shortList returns the names of at most shownTables tables, and the number of the
+// remaining tables.
 func shortList(tables []string) string {
 	if more := len(tables) - shownTables; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(tables[:shownTables], ", "), more)

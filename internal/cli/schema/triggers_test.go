@@ -31,7 +31,7 @@ main: parents that were deleted earlier are not recorded for issues: sexton audi
 	require.Equal(t, "main: all triggers match the definitions\n", s.OK("triggers", "status"))
 	once := s.Snapshot()
 	require.Equal(t, "main: 0 triggers changed, 3 unchanged\n", s.OK("triggers", "install"))
-	require.Equal(t, once, s.Snapshot(), "install is idempotent")
+	require.Equal(t, once, s.Snapshot(), "a second install changes nothing")
 
 	s.Exec("ALTER TABLE projects DISABLE TRIGGER sexton_track")
 	r = s.Run("triggers", "status")
@@ -45,7 +45,7 @@ main: parents that were deleted earlier are not recorded for issues: sexton audi
 	require.Equal(t, "main: 0 triggers removed\n", s.OK("triggers", "uninstall"))
 }
 
-func TestTriggersOfAParentThatIsGoneFromTheDefinitions(t *testing.T) {
+func TestSurplusTriggers(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")
@@ -68,8 +68,9 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 	require.Zero(t, s.Run("triggers", "status").Code)
 }
 
-// Files with other definitions are another generation until they are installed.
-func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
+// If the definition files change, triggers status and doctor report it, and the job is
+// skipped until `triggers install` installs the new definitions. Comments are no change.
+func TestTriggersStatusAfterChangedDefinitions(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Write("loose_foreign_keys.yml", "# a comment\n"+clitest.GoodDefinitions)

@@ -1,4 +1,4 @@
--- The tables of a site: parents is tracked; plain_parents is like it without any trigger; native_parents has a foreign key of Postgres's own.
+-- The tables of a site. parents is tracked. plain_parents has the same columns and no triggers. native_parents is referenced by a native foreign key.
 CREATE TABLE parents (id bigint PRIMARY KEY, filler text);
 CREATE TABLE children (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, parent_id bigint, filler text);
 CREATE INDEX ON children (parent_id);

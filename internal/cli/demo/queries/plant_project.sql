@@ -1,4 +1,4 @@
--- A project of its own group with 5,000 rows below it, all of which go with it by definitions alone.
+-- Inserts a project in a group of its own, with 5,000 rows that are deleted with it by definitions only. Returns its ID.
 WITH own AS (
     INSERT INTO "public".groups (name, path) VALUES ('Precious', $1) RETURNING id
 ), project AS (

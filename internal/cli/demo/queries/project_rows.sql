@@ -1,4 +1,4 @@
--- The rows of a project: how many, and a digest of all their columns.
+-- Returns the number of rows of the project $1 and its children, and a digest of all their columns.
 SELECT count(*), coalesce(md5(string_agg(kept.content, E'\n' ORDER BY kept.content COLLATE "C")), '')
 FROM (
     SELECT project::text FROM "public".projects AS project WHERE project.id = $1

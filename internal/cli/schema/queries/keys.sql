@@ -1,4 +1,4 @@
--- What package pgcatalog does not read of foreign keys, and what ANALYZE knows of their first column.
+-- Returns the attributes of foreign keys that package pgcatalog does not read, and the statistics of ANALYZE for the first column.
 SELECT key.conrelid, key.conname::pg_catalog.text, key.confupdtype::pg_catalog.text, key.confmatchtype::pg_catalog.text, key.condeferrable, key.condeferred,
     pg_catalog.pg_get_constraintdef(key.oid),
     coalesce(stats.n_distinct, 0)::pg_catalog.float8, coalesce(stats.most_common_freqs[1], 0)::pg_catalog.float8
