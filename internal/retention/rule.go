@@ -231,10 +231,10 @@ func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, a
 )) AND %[7]s`, leaf.SQL(), r.from("found", at.value, at.after, list), r.due("found", cutoff, list), r.edge.Attached(leaf, list),
 		r.column("found"), list.Add(limit), r.due("target", cutoff, list))
 	if r.Event {
-		sql = fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
+		sql = fmt.Sprintf("WITH deleted AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM deleted",
 			sql,
 			batch.RowKey("target", r.edge.PrimaryKey, r.EventColumns),
-			batch.DeletedRows(names, r.table.Label(), "", "gone", r.EventColumns))
+			batch.DeletedRows(names, r.table.Label(), "", "deleted", r.EventColumns))
 	}
 	return batch.Statement{SQL: sql, Args: list.Values}
 }

@@ -34,8 +34,8 @@ type Stats struct {
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
-	// Rule is the rule that a running pass is processing. WaitingFor is the reason why
-	// the pass waits.
+	// Rule is the rule that a running pass is processing. WaitingFor is the reason for
+	// which the pass waits.
 	Rule       string `json:"rule,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Held is a text about the lock for which the pass last waited.

@@ -18,12 +18,12 @@ type check struct {
 	// reason is the text in the report for such a row.
 	reason string
 	// source is the table of the rows. target is the table of the parents. The condition
-	// on compares the source's columns with the target's columns others.
-	source, target  string
-	columns, others []string
-	on              string
-	// more is an additional condition for rows that must have a parent.
-	more string
+	// on compares the source's columns with the targetColumns of the target.
+	source, target         string
+	columns, targetColumns []string
+	on                     string
+	// restrictions is an additional condition for rows that must have a parent.
+	restrictions string
 	// lock makes count lock the parents until the commit. matchFull rejects references in
 	// which only some columns are NULL.
 	lock, matchFull bool
@@ -38,21 +38,21 @@ func (c *check) from() string {
 JOIN %s AS r ON r.tableoid OPERATOR(pg_catalog.=) sexton.relation AND r.ctid OPERATOR(pg_catalog.=) sexton.tid::pg_catalog.tid`, c.source)
 }
 
-// given returns the referencing columns as an SQL list.
-func (c *check) given() string { return strings.Join(dml.Qualified("r", c.columns), ", ") }
+// columnList returns the referencing columns as an SQL list.
+func (c *check) columnList() string { return strings.Join(dml.Qualified("r", c.columns), ", ") }
 
-// refers returns the condition for a row that must have a parent.
-func (c *check) refers() string {
-	return fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s", c.given(), c.more)
+// needsParent returns the condition for a row that must have a parent.
+func (c *check) needsParent() string {
+	return fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s", c.columnList(), c.restrictions)
 }
 
-// partly returns the condition for a row in which only some columns of a MATCH FULL key
-// are NULL.
-func (c *check) partly() string {
+// partlyNull returns the condition for a row in which only some columns of a MATCH FULL
+// key are NULL.
+func (c *check) partlyNull() string {
 	if !c.matchFull || len(c.columns) == 1 {
 		return "false"
 	}
-	return fmt.Sprintf("pg_catalog.num_nulls(%[1]s) OPERATOR(pg_catalog.>) 0 AND pg_catalog.num_nonnulls(%[1]s) OPERATOR(pg_catalog.>) 0", c.given())
+	return fmt.Sprintf("pg_catalog.num_nulls(%[1]s) OPERATOR(pg_catalog.>) 0 AND pg_catalog.num_nonnulls(%[1]s) OPERATOR(pg_catalog.>) 0", c.columnList())
 }
 
 // count returns a statement that counts the rows without a parent, and locks the parents
@@ -63,7 +63,7 @@ func (c *check) count() string {
 		lock = " FOR KEY SHARE OF other"
 	}
 	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM %s WHERE %s OR %s AND NOT EXISTS (SELECT FROM %s AS other WHERE %s%s)",
-		c.from(), c.partly(), c.refers(), c.target, c.on, lock)
+		c.from(), c.partlyNull(), c.needsParent(), c.target, c.on, lock)
 }
 
 // links returns a statement that selects the number of each row that must have a parent,
@@ -71,7 +71,7 @@ func (c *check) count() string {
 // exist.
 func (c *check) links() string {
 	return fmt.Sprintf("SELECT sexton.n, coalesce(other.tableoid, 0::pg_catalog.oid), coalesce(other.ctid::pg_catalog.text, '') "+
-		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.from(), c.target, c.on, c.partly(), c.refers())
+		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.from(), c.target, c.on, c.partlyNull(), c.needsParent())
 }
 
 // comparing returns a copy of the check with the condition that compare builds for each
@@ -100,13 +100,13 @@ func (w *work) checks(g *restored) (checks []check) {
 		c := check{
 			reason: "foreign key " + key.Name + " has no parent row in " + key.Target, source: key.Source,
 			target:  key.Target,
-			columns: key.Columns, others: key.Others, lock: key.Lockable, matchFull: key.MatchFull,
+			columns: key.Columns, targetColumns: key.TargetColumns, lock: key.Lockable, matchFull: key.MatchFull,
 		}
 		if key.Only {
 			c.target = "ONLY " + key.Target // The server ignores rows of inheriting tables, too.
 		}
 		checks = append(checks, c.comparing(func(column int, given string) string {
-			return fmt.Sprintf("other.%s %s %s", pgcatalog.Quote(key.Others[column]), key.Operators[column], given)
+			return fmt.Sprintf("other.%s %s %s", pgcatalog.Quote(key.TargetColumns[column]), key.Operators[column], given)
 		}))
 	}
 	_, by := w.engine.reference(w.unit, g.set)
@@ -118,12 +118,12 @@ func (w *work) checks(g *restored) (checks []check) {
 		c := check{
 			reason: "its parent row in " + parent.Recorded + " does not exist", source: g.table.Name,
 			target:  parent.SQL(),
-			columns: reference.Columns, others: parent.KeyColumns,
+			columns: reference.Columns, targetColumns: parent.KeyColumns,
 		}.comparing(func(column int, given string) string {
 			return reference.Compare[column].Equal(given, "other."+pgcatalog.Quote(parent.KeyColumns[column]))
 		})
 		if !g.changes() {
-			c.more = reference.Restrictions("r", c.args)
+			c.restrictions = reference.Restrictions("r", c.args)
 		}
 		checks = append(checks, c)
 	}

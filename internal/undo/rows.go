@@ -160,11 +160,11 @@ type table struct {
 }
 
 type foreignKey struct {
-	Name, Source, Target       string
-	Other                      uint32
-	Only                       bool
-	Columns, Others, Operators []string
-	Lockable, MatchFull        bool
+	Name, Source, Target              string
+	TargetOID                         uint32
+	Only                              bool
+	Columns, TargetColumns, Operators []string
+	Lockable, MatchFull               bool
 }
 
 // readTable reads the current form of a layout's table. It returns nil if the table does
