@@ -18,8 +18,8 @@ type clocked struct {
 
 func newClocked() *clocked { return &clocked{now: time.Now()} }
 
-// record records queries that are 50 ms apart. Each query finds the transactions in
-// lasting, and young new transactions.
+// record records a number of queries that are 50 ms apart. Each query finds the
+// transactions in lasting and a number of new, young ones.
 func (w *clocked) record(queries, young int, lasting ...string) {
 	for range queries {
 		w.now = w.now.Add(50 * time.Millisecond)

@@ -15,8 +15,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// ErrReplicasHidden reports that the role cannot see the state of standbys. It needs
-// pg_read_all_stats, which pg_monitor includes.
+// ErrReplicasHidden reports that the role cannot see the state of standbys. The role
+// needs pg_read_all_stats, which pg_monitor includes.
 var ErrReplicasHidden = errors.New("the role cannot see the lag of replicas: GRANT pg_read_all_stats to it")
 
 // Replica is a connected standby. Disconnected ones do not count: no application reads

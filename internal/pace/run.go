@@ -41,8 +41,8 @@ const (
 // Throttle has the functions that slow a run down because of other work on the server.
 // Each function may be nil, and must return within a second.
 type Throttle struct {
-	// Hold returns the reason why no batch may begin now, or "". It is called between
-	// batches, at most once a second, and repeatedly while it returns a reason.
+	// Hold returns the reason for which no batch may begin now, or "". It is called
+	// between batches, at most once a second, and repeatedly while it returns a reason.
 	Hold func(ctx context.Context) string
 	// Share returns the share of its time that the run works.
 	Share Share

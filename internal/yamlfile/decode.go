@@ -148,8 +148,8 @@ func (d *decoder) structure(n *Node, path string, v reflect.Value) {
 	for _, entry := range n.Items {
 		i, key := slices.Index(known, entry.Key), Join(path, entry.Key)
 		switch {
-		case i < 0 && Instead(key) != "":
-			d.fail(entry.KeyPosition, key, "was removed", Instead(key))
+		case i < 0 && removedFix(key) != "":
+			d.fail(entry.KeyPosition, key, "was removed", removedFix(key))
 		case i < 0:
 			d.fail(entry.KeyPosition, key, "unknown key", problem.Meant(entry.Key, known,
 				"known keys: "+strings.Join(known, ", ")))

@@ -26,8 +26,8 @@ func removedKeys() map[string]string {
 	}
 }
 
-// Instead returns the fix for a removed key or a key below it, and "" for other keys.
-func Instead(path string) string {
+// removedFix returns the fix for a removed key or a key below it, and "" for other keys.
+func removedFix(path string) string {
 	if _, key, inList := strings.Cut(path, "]."); inList {
 		path = "*." + key
 	}
