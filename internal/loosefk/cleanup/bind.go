@@ -40,11 +40,11 @@ type binding struct {
 
 // bind returns the binding of the pass: the kept one if nothing has changed, or a new
 // one. For a new one it checks definitions, keys and privileges, and installs the
-// triggers of new partitions. A definition that does not fit only stops the tombstones of
-// its parent.
+// triggers of new partitions. If a definition does not fit its tables, only the
+// tombstones of its parent are not processed.
 func (p *pass) bind(ctx context.Context) (*binding, error) {
 	if kept := p.Memory.take(p.db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
-		if kept.expected = ""; len(p.needed(kept.parents)) == 0 {
+		if kept.expected = ""; len(p.otherDatabases(kept.parents)) == 0 {
 			kept.expected = kept.fingerprints[p.db.Name]
 			return kept, nil
 		}
@@ -87,7 +87,8 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 }
 
 // addProblem records a problem with a definition. It returns true if the previous binding
-// did not have the problem. Only then it is logged, since passes run every few seconds.
+// did not have the problem. The caller logs only such new problems, since passes run
+// every few seconds.
 func (b *binding) addProblem(p *pass, reason string) bool {
 	b.wrong = append(b.wrong, reason)
 	return !p.Held.HasError(Kind, p.db.Name, reason)
@@ -126,11 +127,11 @@ func (p *pass) resolve(ctx context.Context) (
 	}
 }
 
-// checkPrivileges marks the references and leaves as broken on which the role lacks
-// privileges.
+// checkPrivileges marks the references and leaves on which the role lacks privileges as
+// broken.
 func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
 	var missing problem.List
-	if err := p.everywhere(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
+	if err := p.forEachDatabase(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
 		there, err := loosefk.BreakUnprivileged(ctx, conn, db.Name, b.parents)
 		missing = append(missing, there...)
 		return err
@@ -160,7 +161,7 @@ func (b *binding) unchanged(ctx context.Context, p *pass) (bool, error) {
 
 // readFingerprints reads the fingerprints of all databases.
 func (b *binding) readFingerprints(ctx context.Context, p *pass) error {
-	return p.everywhere(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
+	return p.forEachDatabase(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
 		taken, err := loosefk.Fingerprint(ctx, conn, db.Name, b.parents)
 		if err == nil {
 			b.fingerprints[db.Name] = taken

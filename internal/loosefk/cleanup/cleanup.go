@@ -35,7 +35,7 @@ type Work struct {
 	Memory      *Memory
 	Servers     *pace.ServerMemory
 	Held        Held
-	// Track returns which triggers parents need.
+	// Track returns the triggers that parents need.
 	Track func(db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent)
 }
 
@@ -49,7 +49,7 @@ func (w *Work) limits() batch.Limits {
 	return batch.Limits{StatementTimeout: w.Config.Jobs.StatementTimeout, LockTimeout: w.Config.Jobs.LockTimeout}
 }
 
-// database returns the configured database of that name, or an empty one.
+// database returns the configured database of that name, or the zero value.
 func (w *Work) database(name string) database.Database {
 	if i := slices.IndexFunc(w.Databases, func(db database.Database) bool { return db.Name == name }); i >= 0 {
 		return w.Databases[i]

@@ -31,9 +31,9 @@ type learned struct {
 	clean bool
 }
 
-// rotates reports whether the daily partitions must be created now, and whether
+// rotation reports whether the daily partitions must be created now, and whether
 // partitions may be left if undo is turned off. It returns due once per rotateEvery.
-func (m *Memory) rotates(name string) (due, left bool) {
+func (m *Memory) rotation(name string) (due, left bool) {
 	m.with(name, func(p *learned) {
 		left = !p.clean
 		if due = time.Since(p.rotated) >= rotateEvery; due {

@@ -38,8 +38,8 @@ type outage struct {
 	err   error
 }
 
-// of returns the outage of a database, and whether it is too early to try again.
-func (o *outages) of(name string) (found outage, early bool) {
+// lookup returns the outage of a database, and whether it is too early to try again.
+func (o *outages) lookup(name string) (found outage, early bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	found, known := o.known[name]
@@ -91,7 +91,7 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 	if err, failed := p.errs[db.Name]; failed {
 		return nil, err
 	}
-	if known, early := p.Memory.outages.of(db.Name); early {
+	if known, early := p.Memory.outages.lookup(db.Name); early {
 		p.errs[db.Name] = known.err
 		return nil, known.err
 	}
@@ -133,16 +133,16 @@ func (p *pass) markDown(ctx context.Context, db database.Database, err error) er
 	return err
 }
 
-// everywhere calls do for the pass's database, and for each other database with children
-// of the parents, if it can be reached. If do fails for another database, that database
-// is marked as down.
-func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent,
+// forEachDatabase calls do for the pass's database, and for each other database with
+// children of the parents, if it can be reached. If do fails for another database, that
+// database is marked as down.
+func (p *pass) forEachDatabase(ctx context.Context, parents []*loosefk.Parent,
 	do func(db database.Database, conn *pgxpool.Conn) error,
 ) error {
 	if err := do(p.db, p.conn); err != nil {
 		return err
 	}
-	for _, db := range p.needed(parents) {
+	for _, db := range p.otherDatabases(parents) {
 		conn, err := p.reach(ctx, db)
 		if err != nil {
 			continue
@@ -154,8 +154,8 @@ func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent,
 	return nil
 }
 
-// needed returns the other databases in which parents have children.
-func (w *Work) needed(parents []*loosefk.Parent) []database.Database {
+// otherDatabases returns the other databases in which parents have children.
+func (w *Work) otherDatabases(parents []*loosefk.Parent) []database.Database {
 	var found []database.Database
 	for _, db := range w.Databases {
 		for _, parent := range parents {
@@ -174,7 +174,7 @@ func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosef
 	limits batch.Limits,
 ) (map[string]loosefk.Remote, error) {
 	found := map[string]loosefk.Remote{}
-	for _, db := range p.needed(parents) {
+	for _, db := range p.otherDatabases(parents) {
 		conn, err := p.reach(ctx, db)
 		if err == nil {
 			err = p.fence(ctx, granted, db)

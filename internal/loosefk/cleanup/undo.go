@@ -30,19 +30,19 @@ func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 		Exclude: settings.ExcludeColumns, MaxRow: settings.MaxRow,
 		Waits: settings.LargeRows == config.Waits,
 	}
-	return p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
+	return p.forEachDatabase(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		err := loosefk.Keep(ctx, conn, db.Names, db.Name, parents, how)
 		if err == nil {
-			p.full(db, parents, false)
+			p.setFull(db, parents, false)
 		}
 		return err
 	})
 }
 
-// full sets for which references of a database rows are counted instead of kept. These
+// setFull sets for which references of a database rows are counted instead of kept. These
 // are all references if all is true, because the kept rows have reached their limit.
 // Otherwise these are the references that delete rows of tables which undo spares.
-func (p *pass) full(db database.Database, parents []*loosefk.Parent, all bool) {
+func (p *pass) setFull(db database.Database, parents []*loosefk.Parent, all bool) {
 	for _, reference := range loosefk.References(parents) {
 		if child := reference.Child; reference.Keep != nil && reference.Database == db.Name {
 			spared := p.Config.LooseForeignKeys.Undo.Spares(db.Names.Tracked, child.Schema, child.Name)
@@ -56,12 +56,12 @@ func (p *pass) full(db database.Database, parents []*loosefk.Parent, all bool) {
 // rows still expire, until no database has the table undo.
 func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 	keys := p.Config.LooseForeignKeys
-	due, left := p.Memory.rotates(p.db.Name)
+	due, left := p.Memory.rotation(p.db.Name)
 	if on := p.Config.Has("undo"); !on && (!due || !left) {
 		return nil
 	} else if !on {
 		left = false
-		err := p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
+		err := p.forEachDatabase(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 			var there bool
 			err := conn.QueryRow(ctx,
 				db.Names.Render(`SELECT pg_catalog.to_regclass('"sexton".undo') IS NOT NULL`)).Scan(&there)
@@ -74,7 +74,7 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 		p.Memory.with(p.db.Name, func(l *learned) { l.clean = err == nil && !left })
 		return err
 	}
-	return p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
+	return p.forEachDatabase(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		if due {
 			if _, err := conn.Exec(ctx, db.Names.Render(rotateSQL), keys.Undo.Keep, true); err != nil {
 				return fmt.Errorf("create daily partitions: %w", err)
@@ -106,7 +106,7 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 					"raise it, lower undo.keep, or set undo.when_full to left_out", db.Name, size, keys.Undo.MaxSize)
 			}
 		}
-		p.full(db, parents, full)
+		p.setFull(db, parents, full)
 		return nil
 	})
 }

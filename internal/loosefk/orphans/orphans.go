@@ -25,7 +25,7 @@ const (
 
 // Auditor searches for orphans. It reads the child's column value by value, at most Batch
 // of them in one statement, and runs each statement in its own transaction. It does not
-// read values again that change after it has read them.
+// see values that change after it has read them.
 type Auditor struct {
 	// DB is the parents' database. Remotes are the other databases that can be reached,
 	// by name.
@@ -98,7 +98,7 @@ func NewReport(parent *loosefk.Parent, reference *loosefk.Reference) Report {
 // an error.
 func (a Auditor) Audit(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference) (Report, error) {
 	r := run{Auditor: a, parent: keyed{parent}, reference: reference, report: NewReport(parent, reference)}
-	if r.report.Skipped = a.unfit(reference); r.report.Skipped != "" {
+	if r.report.Skipped = a.skipReason(reference); r.report.Skipped != "" {
 		return r.report, nil
 	}
 	if err := r.walk(ctx); err != nil {
@@ -233,8 +233,8 @@ func (r *run) checkBacklog(ctx context.Context) error {
 	return err
 }
 
-// rowsOf counts the rows of keys, up to mostRows + 1.
-func (r *run) rowsOf(ctx context.Context, tx pgx.Tx, keys []string) (rows int64, err error) {
+// countRows counts the rows of keys, up to mostRows + 1.
+func (r *run) countRows(ctx context.Context, tx pgx.Tx, keys []string) (rows int64, err error) {
 	sql, args := r.parent.orphanRowsStatement(r.reference, keys, mostRows+1)
 	err = tx.QueryRow(ctx, sql, args...).Scan(&rows)
 	return rows, err
@@ -244,7 +244,8 @@ func (r *run) rowsOf(ctx context.Context, tx pgx.Tx, keys []string) (rows int64,
 // yet.
 const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
 
-// byHash makes a statement read the tombstones only once for the comparison. They may
+// byHash makes a statement find the tombstones of its keys with a hash join, which reads
+// the tombstones only once. The planner may not know how many there are, because they may
 // have been inserted after the last statistics. Children and parents are found in
 // subplans, which are not joins.
 const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"

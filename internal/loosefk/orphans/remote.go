@@ -25,8 +25,8 @@ import (
 // A parent that is inserted after its child, for example by a load that begins with
 // children, is found by query 4. Until it is inserted, the child is an orphan.
 
-// unfit returns the reason for which a definition cannot be audited, or "".
-func (a Auditor) unfit(reference *loosefk.Reference) string {
+// skipReason returns the reason for which a definition cannot be audited, or "".
+func (a Auditor) skipReason(reference *loosefk.Reference) string {
 	switch {
 	case reference.Broken != "":
 		return reference.Broken
@@ -102,7 +102,7 @@ func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, row
 		}
 	}
 	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {
-		rows, err = r.rowsOf(ctx, tx, keys)
+		rows, err = r.countRows(ctx, tx, keys)
 		return err
 	})
 	return keys, rows, err

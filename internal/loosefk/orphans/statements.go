@@ -50,17 +50,17 @@ func (p keyed) mayLackParent(r *loosefk.Reference, values []string) string {
 
 // withoutParentStatement returns the query for the keys that have no parent.
 func (p keyed) withoutParentStatement(keys []string) (string, []any) {
-	return p.some(keys, func(key []string, _ *dml.Args) string { return p.Without(key) })
+	return p.keysWhere(keys, func(key []string, _ *dml.Args) string { return p.Without(key) })
 }
 
 // withChildStatement returns the query for the keys that have a child which meets the
 // definition.
 func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, []any) {
-	return p.some(keys, r.Exists)
+	return p.keysWhere(keys, r.Exists)
 }
 
-// some returns the query for the keys that meet a condition, in their order.
-func (p keyed) some(keys []string, holds func(key []string, args *dml.Args) string) (string, []any) {
+// keysWhere returns the query for the keys that meet a condition, in their order.
+func (p keyed) keysWhere(keys []string, holds func(key []string, args *dml.Args) string) (string, []any) {
 	args := &dml.Args{}
 	from := p.auditKeys(args.Add(keys))
 	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
@@ -77,7 +77,8 @@ ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), a
 func (p keyed) orphansStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &dml.Args{}
 	from, candidate := p.auditKeys(args.Add(keys)), p.auditKey("candidate.key")
-	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys
+	// Composite keys are compared in text form.
+	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key"
 	if !p.Composite() {
 		same = p.KeyCompare[0].Equal("tombstoned.key", "candidate.key")
 	}

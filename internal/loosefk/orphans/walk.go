@@ -31,7 +31,7 @@ func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (st
 		}
 	}
 	limitAt := args.Add(limit)
-	steps := w.all(position, limitAt)
+	steps := w.allKeys(position, limitAt)
 	if r.Stepped {
 		steps = w.steps(position, limitAt)
 	}
@@ -62,8 +62,8 @@ func (w walk) ordered(names []string) []string {
 	return ordered
 }
 
-// named returns the child's columns under the names of the keys.
-func (w walk) named() string {
+// selectList returns the child's columns, each with the name of its key as alias.
+func (w walk) selectList() string {
 	named := make([]string, len(w.columns))
 	for i, column := range w.columns {
 		named[i] = column + " AS " + w.keys[i]
@@ -71,18 +71,18 @@ func (w walk) named() string {
 	return strings.Join(named, ", ")
 }
 
-// all returns the query that reads and sorts all keys after a position.
-func (w walk) all(position []string, limitAt int) string {
+// allKeys returns the query that reads and sorts all keys after a position.
+func (w walk) allKeys(position []string, limitAt int) string {
 	where := strings.Join(w.columns, " IS NOT NULL AND ") + " IS NOT NULL"
 	if position != nil {
 		later := make([]string, len(position))
 		for i := range later {
-			later[i] = strings.Join(w.jumped(i+1, position), " AND ")
+			later[i] = strings.Join(w.jumpConditions(i+1, position), " AND ")
 		}
 		where += " AND (" + strings.Join(later, " OR ") + ")"
 	}
 	return fmt.Sprintf("SELECT DISTINCT %s, 0 FROM %s WHERE %s ORDER BY %s LIMIT $%d",
-		w.named(), w.reference.FromItem(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
+		w.selectList(), w.reference.FromItem(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
 }
 
 // steps returns the recursive query that follows the index from one key to the next.
@@ -125,14 +125,14 @@ func (w walk) jump(length int, position []string) string {
 	columns := w.ordered(w.columns)
 	where := []string{columns[0] + " IS NOT NULL"}
 	if position != nil {
-		where = w.jumped(length, position)
+		where = w.jumpConditions(length, position)
 	}
-	return fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT 1", w.named(), w.reference.FromItem(),
+	return fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT 1", w.selectList(), w.reference.FromItem(),
 		strings.Join(where, " AND "), strings.Join(columns[length-1:], ", "))
 }
 
-// jumped returns the conditions of jump for a position.
-func (w walk) jumped(length int, position []string) []string {
+// jumpConditions returns the WHERE conditions of jump for a position.
+func (w walk) jumpConditions(length int, position []string) []string {
 	terms := make([]string, length)
 	for i, at := range w.reference.Order[:length] {
 		terms[i] = w.reference.Own[at].Equal(w.columns[at], position[at])

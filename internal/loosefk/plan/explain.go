@@ -34,12 +34,12 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 	if own.table == nil || len(reference.Leaves) == 0 {
 		return proven, nil // The child was dropped, or has no partitions.
 	}
-	biggest, err := p.biggest(ctx, reference)
+	largest, err := p.largestLeaf(ctx, reference)
 	if err != nil {
 		return nil, err
 	}
 	for _, leaf := range reference.Leaves {
-		if leaf.OID != biggest && (own.usable(leaf.OID) || !own.partial(leaf.OID)) {
+		if leaf.OID != largest && (own.usable(leaf.OID) || !own.partial(leaf.OID)) {
 			continue
 		}
 		found, err := p.explain(ctx, parent, reference, leaf)
@@ -47,14 +47,14 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 			if err := planned.note(ctx, "no query plan of "+leaf.Label(), err); err != nil {
 				return nil, err
 			}
-			if leaf.OID == biggest {
+			if leaf.OID == largest {
 				planned.Access = AccessPath{Table: leaf.Label()}
 			}
 			continue
 		}
 		leads := own.leads(leaf.OID, found.index)
 		proven[leaf.OID] = leads
-		if leaf.OID == biggest {
+		if leaf.OID == largest {
 			planned.Access = AccessPath{
 				Node: found.node, Index: found.index, UsesIndex: leads, Table: leaf.Label(),
 				Pages: found.pages,
@@ -73,9 +73,9 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 	return proven, nil
 }
 
-// biggest returns the leaf with the most pages at the last VACUUM or ANALYZE. A query for
-// the current sizes would wait for locks.
-func (p *planner) biggest(ctx context.Context, reference *loosefk.Reference) (oid uint32, err error) {
+// largestLeaf returns the leaf with the most pages at the last VACUUM or ANALYZE. A query
+// for the current sizes would wait for locks.
+func (p *planner) largestLeaf(ctx context.Context, reference *loosefk.Reference) (oid uint32, err error) {
 	oids := render.Each(reference.Leaves, func(leaf pgcatalog.Table) uint32 { return leaf.OID })
 	const sql = `SELECT leaf.oid FROM pg_catalog.unnest($1::pg_catalog.oid[]) WITH ORDINALITY AS leaf (oid, position)
 		LEFT JOIN pg_catalog.pg_class AS class ON class.oid = leaf.oid ORDER BY coalesce(class.relpages, -1) DESC, leaf.position LIMIT 1`

@@ -17,7 +17,7 @@ import (
 )
 
 // usable reports whether the table or leaf has an index that leads directly to the rows,
-// for all values.
+// for all values of the columns.
 func (n need) usable(table uint32) bool {
 	if n.indexed != nil {
 		return n.indexed[table] || n.proven[table]

@@ -83,7 +83,7 @@ type Backlog struct {
 	Pending       int64 `json:"pending"`
 	PendingCapped bool  `json:"pending_capped"`
 	Due           int64 `json:"due"`
-	// Deferred tombstones failed before. A pass would not process them now.
+	// Deferred counts tombstones that failed before. A pass would not process them now.
 	Deferred int64 `json:"deferred"`
 }
 

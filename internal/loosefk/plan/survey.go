@@ -23,7 +23,7 @@ type survey struct{ *dml.Catalog }
 func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, settings string,
 	do func(pgx.Tx) error,
 ) error {
-	timeout = max(timeout, time.Millisecond) // 0 would mean no timeout
+	timeout = max(timeout, time.Millisecond) // A timeout of 0 would mean no timeout.
 	return loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}.Read(ctx, db, settings, do)
 }
 
