@@ -87,7 +87,7 @@ func TestAdaptiveFailingRowOfALargeParent(t *testing.T) {
 }
 
 // If a trigger or rule keeps or restores rows, the run ends, and the tombstone is kept
-// with an attempt and this reason.
+// with an attempt and an error that names the cause.
 func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
 	keep := func(condition string) string { return dbtest.OnRow("DELETE", "children", condition, "RETURN NULL;") }

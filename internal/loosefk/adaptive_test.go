@@ -23,8 +23,8 @@ func setupAdaptive(t *testing.T, tables, definitionsYAML string, tracked ...stri
 	return setup(t, tables, definitionsYAML, tracked...).withPace("adaptive")
 }
 
-// limitRows returns a trigger with which a statement times out on any machine if it
-// deletes or changes more than that number of rows.
+// limitRows returns a trigger that makes a statement time out, on any machine, if the
+// statement deletes or changes more than that number of rows.
 func limitRows(event, table string, rows int) string {
 	return dbtest.OnStatement(event, table,
 		fmt.Sprintf("IF (SELECT count(*) FROM gone) > %d THEN PERFORM pg_sleep(600); END IF;", rows))
@@ -147,7 +147,9 @@ func TestAdaptiveLargeParentDoesNotDelaySmallOnes(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.Exec("DELETE FROM parents WHERE id > 1")
 	var order []string
-	left := int64(-1) // the number of the large parent's children after the last small parent
+	// left is the number of the large parent's children when the last small parent was
+	// processed.
+	left := int64(-1)
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
 		for _, row := range b.Rows(`SELECT (SELECT count(*) FROM children WHERE parent_id = 1),
 			(SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1)`) {

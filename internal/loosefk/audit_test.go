@@ -211,7 +211,8 @@ INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 
 	}
 }
 
-// An audit compares keys by value: a child with 1 has the parent 1.0, or its tombstone.
+// An audit compares keys by value: a child with the key 1 refers to the parent 1.0, or to
+// its tombstone.
 func TestAuditComparesByValue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `

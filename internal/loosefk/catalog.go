@@ -100,9 +100,9 @@ func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatal
 }
 
 // serves reports whether one of the indexes leads directly to the rows with given values
-// in columns. The index must begin with columns, in any order. In between it may only
-// have columns of given, which the same statements compare with one value. An index that
-// is unique on some of columns is sufficient too: the other columns then only filter one
+// in columns. The index must begin with columns, in any order. Only columns in given,
+// which the same statements compare with one value, may be in between. An index that is
+// unique on some of columns is sufficient too: the other columns then only filter one
 // row.
 func serves(indexes []pgcatalog.Index, columns, given []string) bool {
 	return slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool {

@@ -31,8 +31,8 @@ type compositeKind struct {
 	a, b             string
 	childA, childB   string
 	valuesA, valuesB []string
-	// thorough kinds are tested without Long too, and with Long in all layouts. Other
-	// kinds are tested with Long in the usual layouts.
+	// thorough kinds are tested in every run in the usual layouts, and with Long in all
+	// layouts. Other kinds are only tested with Long, in the usual layouts.
 	thorough bool
 }
 
@@ -90,7 +90,8 @@ type compositeLayout struct {
 	// children is run before the rows are inserted, and partitions is the PARTITION BY
 	// clause of the table.
 	children, partitions string
-	// usual layouts are tested without Long too, and with Long for all kinds.
+	// usual layouts are tested in every run with the thorough kinds, and with Long with
+	// all kinds.
 	usual bool
 }
 

@@ -41,9 +41,9 @@ func (b bundle) requireAllProcessed(t *testing.T, stats *loosefk.Stats) {
 // pid returns the process ID of the engine's first session.
 func (b bundle) pid() string { return fmt.Sprint(b.engine.Session.Conn.PgConn().PID()) }
 
-// deadlockTrigger makes two concurrent statements on children deadlock: each changes two
-// other rows, in an order that depends on the parents. It counts the statements, whether
-// they commit or not.
+// deadlockTrigger makes two concurrent statements on children deadlock: each changes the
+// two rows of the table cursors, in an order that depends on the deleted children. The
+// trigger counts the statements, whether they commit or not.
 var deadlockTrigger = `
 CREATE SEQUENCE tries;
 CREATE TABLE cursors (id int PRIMARY KEY, n bigint);

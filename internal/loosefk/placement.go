@@ -65,7 +65,7 @@ func (s *site) has(name definitions.Name) bool {
 
 // home returns the database of a table. This is the database whose patterns match the
 // name. If no pattern matches, it is the database without patterns that has the table. If
-// no database has the table, it is a database that cannot be reached, which may have it.
+// there is none, it is a database that cannot be reached and may have the table.
 func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 	if len(r.sites) == 1 {
 		return r.sites[0], nil

@@ -81,7 +81,8 @@ func (r *resolver) report(d definitions.Definition, severity problem.Severity, k
 	})
 }
 
-// refuse adds an error. It returns false.
+// refuse adds an error about a definition. It always returns false, as the result of a
+// failed check.
 func (r *resolver) refuse(d definitions.Definition, key, fix, message string, args ...any) bool {
 	r.report(d, problem.Error, key, fmt.Sprintf(message, args...), fix)
 	return false

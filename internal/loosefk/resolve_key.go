@@ -32,7 +32,7 @@ func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) []st
 			"column %s of parent %s is not unique", columns, d.Parent)
 	case len(key) > 1 && !uniqueOnExactly(table, key):
 		r.refuse(d, ".parent_column",
-			"name all columns of one: if two rows share a key, deleting one would delete the children of both",
+			"name all columns of a unique index: if two rows share a key, deleting one would delete the children of both",
 			"parent %s has no unique index on exactly %s", d.Parent, columns)
 	case deferrable(table, key):
 		r.refuse(d, ".parent_column",

@@ -271,7 +271,7 @@ func TestResolveComposite(t *testing.T) {
 		},
 		"not unique together": {
 			"{table: pairs, column: [a, c], parent_column: [a, c], on_delete: async_delete}",
-			"children[0].parent_column: parent pairs has no unique index on exactly a, c (name all columns of one: if two rows share a key, deleting one would delete the children of both)",
+			"children[0].parent_column: parent pairs has no unique index on exactly a, c (name all columns of a unique index: if two rows share a key, deleting one would delete the children of both)",
 		},
 		"partial unique": {
 			"{table: pairs, column: [c, d], parent_column: [c, e], on_delete: async_delete}",

@@ -40,7 +40,7 @@ type source struct {
 	parents    []*Parent
 	bound      []*drain.Parent
 	references map[*drain.Edge]*Reference
-	// fingerprint and confirmAfter are those of Engine.
+	// fingerprint and confirmAfter are copies of the fields of Engine.
 	fingerprint  string
 	confirmAfter time.Duration
 	// failed records an error in the statistics, and counted adds counts of tombstones.
@@ -140,8 +140,8 @@ func (s *source) parentNames() []string {
 	return render.Each(s.bound, func(p *drain.Parent) string { return p.Name })
 }
 
-// undoColumns reports that the tables swept and of tombstones have the columns that undo
-// needs, origins and origin.
+// undoColumns is true if the table of tombstones has the column origin, and the table
+// swept the column origins, which undo needs.
 type undoColumns bool
 
 // value returns the expression origin if the column exists, or else a NULL of the type

@@ -126,7 +126,8 @@ func (s *Stats) countRows(r *Reference, rows int64) {
 type budget struct {
 	limits Limits
 	stats  *Stats
-	until  time.Time // monotonic
+	// until is on the monotonic clock.
+	until time.Time
 }
 
 func (b *budget) used() bool { return b.rowLimitReached() || !time.Now().Before(b.until) }
