@@ -85,8 +85,8 @@ type waitingGroups struct {
 	Groups struct {
 		groupschedule.Backlog
 
-		// First are the groups that are being deleted, then the others in the order in
-		// which they fall due.
+		// First has the groups that are being deleted, then the other groups in the order
+		// in which they fall due.
 		First []groupschedule.Group `json:"first"`
 	} `json:"groups"`
 }

@@ -60,8 +60,8 @@ type Backlog struct {
 	// Lacks names what the application must provide before rows can be due. It is empty
 	// if nothing is missing.
 	Lacks string `json:"-"`
-	// Details are specific to the component. Their JSON keys are added to the others, and
-	// status prints them below the table.
+	// Details are specific to the component. Their JSON keys are added to those of
+	// Backlog, and status prints them below the table.
 	Details Details `json:"-"`
 }
 
@@ -98,7 +98,7 @@ func (b Backlog) AllDeferred() bool {
 	return b.Deferred > 0 && b.Deferred == b.Pending && b.DeferredCapped == b.Capped
 }
 
-// MarshalJSON adds the JSON keys of Details to the other keys.
+// MarshalJSON adds the JSON keys of Details to those of Backlog.
 func (b Backlog) MarshalJSON() ([]byte, error) {
 	type plain Backlog
 	encoded, err := json.Marshal(plain(b))

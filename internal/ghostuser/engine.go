@@ -15,11 +15,12 @@ import (
 	"sexton/internal/problem"
 )
 
-// Limits end a run. Zero values mean 1000 users, 60 s and 30 min.
+// Limits end a run. The zero values mean 1000 users, 60 s and 30 min.
 type Limits struct {
 	// Users is the maximum number of users of a run.
 	Users int
-	// Runtime is checked between batches. A run also ends before its lease does.
+	// Runtime limits the time of a run. It is checked between batches. A run also ends
+	// before its lease expires.
 	Runtime time.Duration
 	// RetryAfter is the time for which a user is deferred after an error.
 	RetryAfter time.Duration
@@ -36,8 +37,8 @@ type Engine struct {
 	Connections int
 	More        func(ctx context.Context) *batch.Session
 	Throttle    pace.Throttle
-	// Progress, if set, is called with the statistics after every batch and when the
-	// reason for which the run waits changes. It must not keep them.
+	// Progress, if set, is called with the statistics after each batch and when the
+	// reason for which the run waits changes. The callback must not keep the statistics.
 	Progress func(ctx context.Context, stats *Stats)
 	// Ended, if set, is called with the outcome of each user.
 	Ended func(ctx context.Context, item Item)
@@ -47,10 +48,10 @@ type Engine struct {
 // ends, it finishes the current batch first. A user with many rows yields to other users
 // from time to time.
 //
-// A user with an error is deferred, and the run continues with the others. A user that is
-// not finished goes to the end of the queue. The statistics are valid even if there is an
-// error. The error wraps lease.ErrLost if another worker has taken the lease. In that
-// case the last batch was rolled back.
+// A user with an error is deferred, and the run continues with the other users. A user
+// that is not finished is moved to the end of the queue. The statistics are valid even if
+// there is an error. The error wraps lease.ErrLost if another worker has taken the lease.
+// In that case the last batch was rolled back.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats(), users: map[int64]*user{}, limits: Limits{
 		Users: cmp.Or(max(e.Limits.Users, 0), 1000), Runtime: cmp.Or(max(e.Limits.Runtime, 0), time.Minute),
@@ -61,18 +62,19 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	return r.stats, err
 }
 
-// run is the state of one Run. It is the source of its pass.
+// run is the state of one Run. It implements the source of the drain pass.
 type run struct {
 	*Engine
 
 	limits Limits
 	frame  *pace.Frame
 	ghost  dml.ID
-	// parents has one parent for soft deletes and one for hard deletes.
+	// parents has one parent for users that are deleted softly and one for users that are
+	// deleted hard.
 	parents [2]*drain.Parent
 	edges   map[*drain.Edge]*edgeStep
 
-	// mu guards all below, because several sessions report.
+	// mu guards the fields below, because several sessions call the callbacks.
 	mu    sync.Mutex
 	stats *Stats
 	// users has the users that the run has loaded, by the id of the row in the queue.
@@ -92,9 +94,8 @@ type user struct {
 	userID     dml.ID
 	hardDelete bool
 	queued     time.Time
-	// held is set while the drain pass has the user as a tombstone. begun is set after
-	// this run has changed rows of the user, and ended after it has finished with the
-	// user.
+	// held is set while the drain pass is processing the user. begun is set after this
+	// run has changed rows of the user, and ended after it has finished with the user.
 	held, begun, ended bool
 	// lockReason names the lock that the user waits for, and retryAt is the time of the
 	// next try.
@@ -104,8 +105,8 @@ type user struct {
 	// remaining rows.
 	done      Current
 	estimated time.Time
-	// These are results of the last completion: the outcome, the rows of all runs, the
-	// steps that had rows, and the user's type if it must not be deleted.
+	// These fields are the results of the last completion: the outcome, the rows of all
+	// runs, the steps that had rows, and the user's type if it must not be deleted.
 	outcome     Outcome
 	total       Current
 	liveSteps   []*step
@@ -137,7 +138,7 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 	}
 }
 
-// findGhost finds the ghost user. It creates GitLab's ghost user if there is none.
+// findGhost finds the ghost user. If GitLab's ghost user does not exist, it creates it.
 func (r *run) findGhost(ctx context.Context) error {
 	const find = `SELECT coalesce(pg_catalog.to_jsonb("sexton".ghost_user()), '""')`
 	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(find), Scan: batch.One(&r.ghost)})
@@ -162,7 +163,7 @@ func (r *run) pass() *drain.Pass {
 			Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.setWaitingFor(ctx, reason) },
 		},
 		Report: drain.Report{
-			Changed: r.changed, Removed: r.removed, Late: func(int64) {}, Failed: func(batch.Fault) {},
+			Changed: r.countChanged, Removed: r.finishUsers, Late: func(int64) {}, Failed: func(batch.Fault) {},
 			Progress: r.progress,
 		},
 	}
@@ -217,16 +218,16 @@ func (r *run) setDuty(duty pace.Duty) {
 	r.stats.Duty = duty
 }
 
-// changed counts changed rows of a user.
-func (r *run) changed(e *drain.Edge, tombstones []drain.Tombstone, rows int64) {
+// countChanged counts changed rows of a user in the statistics.
+func (r *run) countChanged(e *drain.Edge, tombstones []drain.Tombstone, rows int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.edges[e]
 	r.stats.count(r.users[tombstones[0].ID], s.do, s.label, rows, s.do != s.Action)
 }
 
-// removed finishes a user whose completion has removed it from the queue.
-func (r *run) removed(_ *drain.Parent, tombstones []drain.Tombstone, _ bool) {
+// finishUsers finishes users that a completion has removed from the queue.
+func (r *run) finishUsers(_ *drain.Parent, tombstones []drain.Tombstone, _ bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range tombstones {
@@ -239,7 +240,7 @@ func (r *run) removed(_ *drain.Parent, tombstones []drain.Tombstone, _ bool) {
 			u.done = u.total
 		case Cancelled, Gone:
 			r.stats.UsersDropped++
-		default: // The kind of deletion has changed, so the user is loaded again.
+		default: // The kind of deletion has changed. The run loads the user again.
 			delete(r.users, u.id)
 			continue
 		}
@@ -281,8 +282,7 @@ func (r *run) setWaitingFor(ctx context.Context, reason string) {
 	}
 }
 
-// close counts the users that are left, and moves unfinished users to the end of the
-// queue.
+// close counts the remaining users, and moves unfinished users to the end of the queue.
 func (r *run) close(ctx context.Context) error {
 	left := false
 	var begun []int64

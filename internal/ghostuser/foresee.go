@@ -16,7 +16,8 @@ import (
 	"sexton/internal/render"
 )
 
-// Find returns the key of the user with a key of this text form.
+// Find returns the key of a user from its text form. It returns an error if the user does
+// not exist.
 func (p *Plan) Find(ctx context.Context, db dbsqlc.DBTX, key string) (found dml.ID, _ error) {
 	sql := fmt.Sprintf("SELECT pg_catalog.to_jsonb(%s) FROM %s AS leaving WHERE %s",
 		p.column("leaving"), p.users.SQL(), p.is("leaving", "$1::pg_catalog.text::"+p.key.KeyTypes[0]))
@@ -34,9 +35,9 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, 
 ) (*dml.Foresight, error) {
 	read, steps := dml.ReadOnly(db, dml.ForeseeTime), p.steps(hardDelete)
 	seen, all := dml.NewForesight(), dml.NewForesight()
-	err := p.below(ctx, db, read, seen, steps, user, nil)
+	err := p.countBelow(ctx, db, read, seen, steps, user, nil)
 	if err == nil && len(loose) > 0 {
-		if err = p.below(ctx, db, read, all, steps, user, loose); err == nil {
+		if err = p.countBelow(ctx, db, read, all, steps, user, loose); err == nil {
 			seen.Later(all)
 		}
 	}
@@ -51,14 +52,15 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, 
 		if err := read(ctx, batch.Statement{SQL: sql, Args: args.Values, Scan: batch.One(&n)}); err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", s.label, err)
 		}
-		s.foreseen(seen, n)
+		s.addCount(seen, n)
 	}
 	return seen, nil
 }
 
-// below counts the rows that are deleted or changed with the rows of the steps that
-// delete. With loose it also counts the rows below the user.
-func (p *Plan) below(
+// countBelow counts the rows that are deleted or changed together with the rows of the
+// deleting steps. If loose is set, it also counts the rows of loose foreign keys to the
+// user.
+func (p *Plan) countBelow(
 	ctx context.Context, db pgcatalog.Beginner, read dml.Reader, seen *dml.Foresight,
 	every []*step, user dml.ID, loose []dml.Loose,
 ) error {
@@ -89,7 +91,8 @@ func (p *Plan) below(
 		}
 	}
 	if users := below[p.users.OID]; users != nil && len(loose) > 0 {
-		// Steps count the rows of native keys and of the listed columns.
+		// Foresee counts the rows of native keys and of the listed columns by their
+		// steps.
 		users.Refs = slices.DeleteFunc(users.Refs, func(f *dml.Ref) bool {
 			return f.Constraint != "" || slices.ContainsFunc(every, func(s *step) bool {
 				return s.Child.OID == f.Table.OID && slices.Equal(s.Columns, f.Columns)
@@ -110,8 +113,8 @@ func (p *Plan) below(
 	return seen.Below(ctx, read, p.label, windows...)
 }
 
-// foreseen adds n rows of the step.
-func (s *step) foreseen(seen *dml.Foresight, n int64) {
+// addCount adds n rows of the step to the counts.
+func (s *step) addCount(seen *dml.Foresight, n int64) {
 	if n > dml.MostForeseen {
 		n, seen.Capped = dml.MostForeseen, true
 	}

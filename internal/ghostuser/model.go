@@ -58,7 +58,7 @@ func (u Users) gitlab() bool { return u.Table == "" }
 // Table is a relation of the database.
 type Table = pgcatalog.Table
 
-// Sizes limits the statements. Zero values stand for the defaults 50, 1000 and 100.
+// Sizes limits the statements. The zero values mean 50, 1000 and 100 rows.
 type Sizes struct {
 	// Move, Delete and Nullify are the most rows of one statement without a Target.
 	Move, Delete, Nullify int
@@ -103,15 +103,17 @@ type step struct {
 	// otherwise is the action for a row that cannot be moved because the ghost user has
 	// an equal one.
 	otherwise dml.Action
-	// label is table.column for people, logs and statistics, and tableLabel the table.
+	// label is the display name of the column, table.column, and tableLabel that of the
+	// table.
 	label, tableLabel string
 	// twins has, by leaf, conditions under which a row of the ghost user (twin) prevents
-	// the move of the row child. The other unique indexes fail the move.
+	// the move of the row child. A violation of another unique index is an error of the
+	// move.
 	twins map[uint32][]string
 	// below reports that foreign keys refer to the table.
 	below bool
-	// refusal is the reason why users with rows cannot be deleted, and shown selects the
-	// name of a row.
+	// refusal is the reason for which users with rows cannot be deleted. shown selects
+	// the name of a row.
 	refusal, shown string
 }
 
@@ -156,7 +158,7 @@ func (p *Plan) value(n int) string {
 	return fmt.Sprintf("$%d::pg_catalog.text::%s", n, p.key.KeyTypes[0])
 }
 
-// literal returns a user's key as a literal.
+// literal returns a user's key as an SQL literal.
 func (p *Plan) literal(id dml.ID) string {
 	if p.key.Integer {
 		return id.Text
@@ -164,5 +166,5 @@ func (p *Plan) literal(id dml.ID) string {
 	return fmt.Sprintf("%s::%s", pgcatalog.Literal(id.Text), p.key.KeyTypes[0])
 }
 
-// label returns the name of a table for people.
+// label returns the display name of a table.
 func (p *Plan) label(t *dml.Table) string { return t.In(p.users.Schema) }

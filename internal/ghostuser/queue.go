@@ -54,7 +54,7 @@ type Backlog struct {
 	Deferred int64
 }
 
-// ReadBacklog reads the backlog from the function that "sexton".backlog uses, too.
+// ReadBacklog reads the backlog with the SQL function that "sexton".backlog calls, too.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Backlog, error) {
 	rows, _ := db.Query(ctx,
 		names.Render(`SELECT pending, capped, oldest_age_seconds, deferred FROM "sexton".backlog_of_ghost_users()`))
@@ -67,7 +67,7 @@ type Waiting struct {
 	UserID     dml.ID    `json:"user_id"`
 	HardDelete bool      `json:"hard_delete"`
 	CreatedAt  time.Time `json:"created_at"`
-	// ConsumeAfter is the time when the user becomes due. It may be infinite.
+	// ConsumeAfter is the time at which the user becomes due. It may be infinite.
 	ConsumeAfter pgtype.Timestamptz `json:"consume_after"`
 	Attempts     int64              `json:"attempts"`
 	LastError    string             `json:"last_error,omitempty"`
@@ -84,8 +84,8 @@ func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, lim
 	return list(ctx, db, names, `"public".`+QueueTable+" AS job", limit)
 }
 
-// failedWindow limits the users that are searched for failed ones, from the end of the
-// queue. A failed user is moved to the end.
+// failedWindow is the number of users at the end of the queue among which failed users
+// are searched. A failed user is moved to the end.
 const failedWindow = 1_000
 
 // ReadFailed returns users that failed, in the order in which they are retried. It reads

@@ -66,7 +66,7 @@ type columnRef struct {
 // bound is a column that refers to users, with its actions.
 type bound struct {
 	relation *pgcatalog.Relation
-	// table is the name of the table for people.
+	// table is the display name of the table.
 	table  string
 	column string
 	// key is the first configuration key for the column, or empty if only a foreign key
@@ -85,8 +85,8 @@ type bound struct {
 	eventColumns []string
 	// foreign is the name of a foreign key, if there is one.
 	foreign string
-	// refusal is the reason why users with rows in the column cannot be deleted: the
-	// action of the foreign key is impossible.
+	// refusal is the reason for which users with rows in the column cannot be deleted:
+	// the action of the foreign key is impossible.
 	refusal string
 }
 
@@ -111,7 +111,7 @@ type resolver struct {
 	lists       Lists
 	problems    problem.List
 	columns     map[columnRef]*bound
-	// These are the columns of each list in order, and of foreign keys.
+	// These fields are the columns of each list in order, and of foreign keys.
 	moves, deletes, nullifies, keys []*bound
 	// eventTables has the tables with events, each before the tables above it.
 	eventTables []uint32
@@ -288,10 +288,10 @@ func (r *resolver) refersTo(table *pgcatalog.Relation) bool {
 	})
 }
 
-// twins returns, for each leaf, a condition for each unique index with the column. It is
-// true if the row twin equals the row child in all other columns of the index. Partial
-// indexes, indexes on expressions, and indexes with another equality than the default of
-// the type are left out.
+// twins returns, for each leaf, a condition for each unique index that contains the
+// column. A condition is true if the row twin equals the row child in all other columns
+// of the index. Partial indexes, indexes on expressions, and indexes with another
+// equality than the default of the type have no condition.
 func (r *resolver) twins(b *bound) map[uint32][]string {
 	twins := map[uint32][]string{}
 	for _, leaf := range b.relation.Leaves {

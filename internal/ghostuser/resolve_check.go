@@ -81,7 +81,7 @@ func storedAs(c pgcatalog.Column) string {
 	return stored
 }
 
-// keyLabel returns the name of the users' key for people.
+// keyLabel returns the display name of the users' key.
 func (r *resolver) keyLabel() string { return r.users.In(r.schema) + "." + r.key }
 
 // readGhost reads the key of the configured ghost user, if there is one.
@@ -96,7 +96,7 @@ func (r *resolver) readGhost(ctx context.Context, tx pgx.Tx) error {
 	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return nested.QueryRow(ctx, query, text).Scan(&r.ghost) })
 	switch state := batch.Judge(err).SQLState; {
 	case errors.Is(err, pgx.ErrNoRows):
-		r.reportf(problem.Error, section+".ghost", "insert it, or configure another one",
+		r.reportf(problem.Error, section+".ghost", "insert the row, or configure another ghost user",
 			"table %s has no row with the %s %s", r.users.In(r.schema), r.key, text)
 	case err != nil && strings.HasPrefix(state, "22"):
 		r.reportf(problem.Error, section+".ghost", "", "%q is not a value of type %s", text, pgcatalog.Short(r.stored))
@@ -106,8 +106,8 @@ func (r *resolver) readGhost(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// checkUnmoved reports a column for whose unmoved rows no action is known. A foreign key
-// that cannot be satisfied blocks only users with rows in the column.
+// checkUnmoved reports a column whose unmoved rows have no action. A foreign key whose
+// action is impossible blocks only users with rows in the column, so it is a warning.
 func (r *resolver) checkUnmoved(b *bound) {
 	column := b.relation.Columns[b.column]
 	movesAll := b.moves && b.always && len(b.conditions) == 0
@@ -142,8 +142,8 @@ func (r *resolver) checkUnmoved(b *bound) {
 	}
 }
 
-// refusef records why users with rows in the column cannot be deleted, and reports a
-// warning.
+// refusef records the reason for which users with rows in the column cannot be deleted,
+// and adds a warning.
 func (r *resolver) refusef(b *bound, fix, format string, args ...any) {
 	b.refusal = fmt.Sprintf(format, args...)
 	r.reportf(problem.Warning, b.where(), fix, "users with rows there cannot be deleted: %s", b.refusal)

@@ -60,7 +60,7 @@ func (r *resolver) checkChange(key string, b *bound, to dml.Action) bool {
 	return wrong == ""
 }
 
-// unchangeable returns why a column cannot be set, and what to do about it.
+// unchangeable returns the reason for which a column cannot be set, and a fix.
 func unchangeable(b *bound, to dml.Action) (fix, wrong string) {
 	c := b.relation.Columns[b.column]
 	switch {
@@ -152,7 +152,8 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 		r.columns[columnRef{relation.OID, column}] = b
 		r.keys = append(r.keys, b)
 	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == dml.Forbid {
-		// Rows are moved on a soft delete. On a hard delete the key's own action applies.
+		// On a soft delete, rows are moved. On a hard delete, the key's own action
+		// applies.
 		r.keys = append(r.keys, b)
 	}
 	b.foreign = key.Name
@@ -163,6 +164,6 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 		b.keyed = dml.Nullify
 	case pgcatalog.SetDefault:
 		b.keyed = dml.SetDefault
-	case pgcatalog.NoAction, pgcatalog.Restrict: // The key prevents the deletion while it has rows.
+	case pgcatalog.NoAction, pgcatalog.Restrict: // The foreign key prevents the deletion of users while it has rows.
 	}
 }

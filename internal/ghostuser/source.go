@@ -15,7 +15,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// keptRows is the reason if rows remain and none was locked.
+// keptRows is the reason if rows remain and no session has locked them.
 const keptRows = "rows remain that no session has locked: a trigger or rule keeps or restores them, or a partition was created after the run began"
 
 // estimateEvery is the interval at which the remaining rows of a user are estimated.
@@ -86,14 +86,14 @@ func (r *run) due(ctx context.Context, on *batch.Session, limit int, kinds []boo
 	return fresh, problem.Doing(err, "load users to be deleted")
 }
 
-// anyDue reports whether a user is due that the run has not loaded yet.
+// anyDue reports whether a due user exists that the run has not loaded yet.
 func (r *run) anyDue(ctx context.Context) (bool, error) {
 	found, err := r.due(ctx, r.Session, 1, []bool{false, true})
 	return len(found) > 0, err
 }
 
 // estimate estimates the remaining rows of users whose deletion takes long. It ignores
-// errors that are not fatal, because the numbers are for people only.
+// errors that are not fatal, because the numbers are only displayed.
 func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 	for _, u := range r.users {
 		if !u.begun || u.ended || time.Since(u.estimated) < estimateEvery {

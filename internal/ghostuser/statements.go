@@ -11,14 +11,14 @@ import (
 	"sexton/internal/render"
 )
 
-// A text with a table of the application must not be rendered with names.Render, because
-// that table may be in a schema called public.
+// SQL that contains a table of the application must not be rendered with names.Render,
+// because that table may be in a schema called public.
 
 // ghostType is the user type of the ghost user.
 const ghostType = 5
 
-// deletableSQL has the user types that may be deleted, as in "sexton".delete_user:
-// people, project bots, service accounts and placeholders.
+// deletableSQL is an SQL list of the user types that may be deleted, as in
+// "sexton".delete_user: people, project bots, service accounts and placeholders.
 const deletableSQL = "'{0,6,13,15}'::pg_catalog.int4[]"
 
 // remainingCap limits the estimate of a user's remaining rows.
@@ -27,17 +27,17 @@ const remainingCap = 10_000
 func queueTable(names pgcatalog.Names) string { return names.Render(`"public".`) + QueueTable }
 
 // queued returns the query for the users among {keys} that are queued for this kind of
-// deletion. Its lock on the queue makes a later cancellation fail. It finds none if the
-// ghost user no longer exists.
+// deletion. Its lock on the rows of the queue makes a later cancellation fail. It returns
+// no users if the ghost user no longer exists.
 func (p *Plan) queued(names pgcatalog.Names, hardDelete bool, ghost dml.ID) string {
 	return fmt.Sprintf("SELECT job.user_id FROM %s AS job WHERE job.user_id OPERATOR(pg_catalog.=) ANY ({keys})"+
 		" AND job.hard_delete OPERATOR(pg_catalog.=) %t AND (%s) OPERATOR(pg_catalog.=) ANY (%s) AND EXISTS (%s) FOR KEY SHARE OF job",
-		queueTable(names), hardDelete, p.userType("job.user_id", ghost), deletableSQL, p.ghostLives(ghost))
+		queueTable(names), hardDelete, p.userType("job.user_id", ghost), deletableSQL, p.ghostExists(ghost))
 }
 
-// ghostLives returns a query that selects the ghost user, or a row if no ghost user is
+// ghostExists returns a query that returns a row if the ghost user exists or is not
 // needed.
-func (p *Plan) ghostLives(ghost dml.ID) string {
+func (p *Plan) ghostExists(ghost dml.ID) string {
 	if ghost.Text == "" {
 		return "SELECT"
 	}
@@ -159,7 +159,7 @@ SELECT EXISTS (SELECT FROM deleted), EXISTS (%[9]s), (%[10]s), (%[10]s) OPERATOR
 FROM checked LEFT JOIN job ON true`,
 		p.live(p.steps(u.hardDelete), u.userID, args), queueTable(names), jobAt, p.value(userAt), p.users.SQL(), hardAt,
 		deletableSQL, names.Render(`"sexton".events`),
-		p.ghostLives(ghost),
+		p.ghostExists(ghost),
 		p.userType(p.value(userAt), ghost), strings.Join(returned, ", "), p.kind(ghost), strings.Join(payload, ", "),
 		p.is("leaving", p.value(userAt))), args.Values
 }

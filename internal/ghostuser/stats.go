@@ -37,7 +37,7 @@ type Stats struct {
 	Errors      []batch.FaultCounts `json:"errors"`
 	// WaitingFor is the reason if a run that has not ended waits.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held names the lock for which one of the remaining users waited last.
+	// Held is the lock for which one of the remaining users waited last.
 	Held string `json:"held,omitempty"`
 	// Current is the user whose rows were changed last, until the run ends.
 	Current *Current `json:"current,omitempty"`

@@ -56,19 +56,21 @@ func (r *run) treeOf(s *step,
 				}), ",") + "}'::pg_catalog.tid[])"
 		}
 		keys, before := dml.Keys{Of: &r.Plan.key, Values: dml.KeysOf(r.Plan.key.Integer, tree.u.userID)}, tree.Changes
-		err = tree.take(ctx, true, func() (*dml.Window, error) {
+		err = tree.clearWindows(ctx, true, func() (*dml.Window, error) {
 			sql, args := edge.Window(leaf, "picked.ctid, picked.xmin", "", keys, treeRows)
 			return tree.window(ctx, root, leaf, sql, args)
 		}, tree.DeleteWindow)
 		if err == nil && only != nil && tree.Changes > before {
-			return drain.ErrYield // A trigger may have moved the row away from its pointer.
+			// Rows are addressed by ctid here, and a trigger may have updated such a row.
+			// The user yields, so that the rows are read again.
+			return drain.ErrYield
 		}
 		return err
 	}
 }
 
-// clearUser deletes rows that refer to the user by keys without a step. These keys have
-// more or other columns than the user's key.
+// clearUser deletes rows that refer to the user by foreign keys without a step. These
+// keys refer to other or more columns than the user's key.
 func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tombstone) error {
 	users := r.Plan.users
 	tree, root, err := r.tree(ctx, in, t, nil, users)
@@ -85,7 +87,7 @@ func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tomb
 		if len(refs) == 0 {
 			continue
 		}
-		err := tree.take(ctx, false, func() (*dml.Window, error) {
+		err := tree.clearWindows(ctx, false, func() (*dml.Window, error) {
 			return tree.window(ctx, root, leaf, fmt.Sprintf(
 				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE %s",
 				leaf.SQL(), r.Plan.is("picked", r.Plan.value(1))), []any{r.Plan.key.Argument(tree.u.userID)})
@@ -104,7 +106,7 @@ func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tomb
 }
 
 // window reads the rows of a leaf that a statement selects, with their versions. It
-// returns nil if there are none.
+// returns nil if it finds no rows.
 func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql string, args []any) (*dml.Window, error) {
 	rows, err := dml.Select(ctx, t.Read, dml.ScanRow, sql, args...)
 	if err != nil {
@@ -117,12 +119,12 @@ func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql stri
 	return w, nil
 }
 
-// take calls attempt with the windows that read returns, until read returns nil or
-// attempt changes nothing. The application, or a trigger on rows below, may change the
-// rows of a window at any time, so take reads the rows again before each attempt. A row
-// fails only if it has not changed since it was read. Locked rows and cycles of rows are
-// handled last. deletes reports that attempt also deletes the window's rows.
-func (t *tree) take(
+// clearWindows calls attempt with the windows that read returns, until read returns nil
+// or attempt changes nothing. The application, or a trigger on rows below, may change the
+// rows of a window at any time, so clearWindows reads the rows again before each attempt.
+// A row fails only if it has not changed since it was read. Locked rows and cycles of
+// rows are handled last. deletes reports that attempt also deletes the window's rows.
+func (t *tree) clearWindows(
 	ctx context.Context, deletes bool, read func() (*dml.Window, error),
 	attempt func(context.Context, *dml.Window) (dml.Rows, dml.Result, error),
 ) error {
@@ -146,7 +148,9 @@ func (t *tree) take(
 		top, topFailed := errors.AsType[*topError](err)
 		switch {
 		case errors.Is(err, drain.ErrCancelled):
-			return nil // The completion finds no row in the queue.
+			// The user was cancelled. Its completion finds no row in the queue and
+			// reports that.
+			return nil
 		case topFailed && top.Lock() && t.Waits:
 			return fault(top.Fault)
 		case err != nil && !topFailed:
@@ -156,7 +160,8 @@ func (t *tree) take(
 		case t.Fault != nil:
 			return fault(*t.Fault)
 		case t.Changes > before:
-			// All rows of the step are deleted with these.
+			// The window had all remaining rows of the step, so each further window has
+			// reinserted rows.
 			changed, all = 0, deletes && len(left) == 0 && len(w.Rows) < treeRows
 			continue
 		case !topFailed && len(left) == 0:
@@ -179,11 +184,11 @@ func (t *tree) take(
 		case !t.Waits:
 			t.Waits, firstObstacle = true, t.Obstacle
 		case t.RetryCycle():
-		case firstObstacle.Verdict == batch.Timeout: // Later obstacles name the rows above.
+		case firstObstacle.Verdict == batch.Timeout: // The later obstacles are the rows above, and not the cause.
 			return fault(firstObstacle)
 		case t.Obstacle.Message != "":
 			if t.Obstacle.SQLState == "" {
-				t.Obstacle.Verdict = batch.Row // A key forbids it.
+				t.Obstacle.Verdict = batch.Row // A foreign key forbids the deletion.
 			}
 			return fault(t.Obstacle)
 		default:
@@ -200,7 +205,7 @@ func (t *tree) take(
 func fault(f batch.Fault) error { return &batch.FaultError{Fault: f} }
 
 // topError means that a row at the top of a tree has changed since it was read, or that
-// another session has locked it. No row below may be deleted then.
+// another session has locked it. In both cases no row below it may be deleted.
 type topError struct{ batch.Fault }
 
 func (e *topError) Error() string { return e.Message }
@@ -208,10 +213,10 @@ func (e *topError) Error() string { return e.Message }
 func (e *topError) lock() bool { return e != nil && e.Lock() }
 
 // alter runs a transaction that deletes or changes rows of a tree. It first locks the
-// user's row of the queue. Before it deletes rows, it locks the rows at the top and fails
-// if they have changed, because the application may have given one to another user. That
-// lock comes after the locks of rows below, the order of an application or trigger that
-// maintains counters.
+// user's row of the queue. Before it deletes rows, it locks the rows at the top, and
+// fails if they have changed, because the application may have given a row to another
+// user. It locks the top after the rows below, in the same order as an application or a
+// trigger that maintains counters.
 func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 	top := -1
 	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: t.r.statement("hold"), Args: []any{t.u.id}})
@@ -314,11 +319,11 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 			t.count(dml.Remove, label(of), rows, s != nil && of == root && s.Action != dml.Remove)
 		},
 		OnChanged: func(f *dml.Ref, rows int64) { t.count(dml.Nullify, f.Label(), rows, false) },
-		Failed:    func(batch.Fault) {}, // The fault fails the user.
+		Failed:    func(batch.Fault) {}, // The fault is recorded for the user instead.
 	}
 }
 
-// count counts deleted or changed rows.
+// count adds deleted or changed rows to the statistics.
 func (t *tree) count(do dml.Action, label string, rows int64, duplicates bool) {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()

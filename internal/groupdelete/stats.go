@@ -33,7 +33,7 @@ type Stats struct {
 
 	GroupID dml.ID  `json:"group_id"`
 	Outcome Outcome `json:"outcome"`
-	// Reason is the reason why the group is stuck or kept.
+	// Reason is the reason for which the group is stuck or kept.
 	Reason string `json:"reason,omitempty"`
 	// Groups and Projects count deleted groups, including sub-groups, and projects.
 	Groups   int64 `json:"groups"`

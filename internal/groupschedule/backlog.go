@@ -83,8 +83,8 @@ type Group struct {
 	RetryAt *time.Time `json:"-"`
 }
 
-// ReadGroups returns the first groups: groups that are being destroyed, then the others
-// in the order in which they become due.
+// ReadGroups returns the first groups: groups that are being destroyed, then the other
+// groups in the order in which they become due.
 func ReadGroups(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Group, error) {
 	return read(ctx, db, names, limit, nil, false)
 }

@@ -85,7 +85,7 @@ func RetryAll(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) (int64, err
 var (
 	ErrUnknown  = errors.New("there is no placeholder user with this id")
 	ErrOwned    = errors.New("the group of its import still exists")
-	ErrQueued   = errors.New("it is already queued for deletion")
+	ErrQueued   = errors.New("the user is already queued for deletion")
 	ErrObsolete = errors.New("the user does not exist or is not a placeholder")
 )
 
