@@ -81,8 +81,8 @@ func TestErrorsDeferOnlyTheirUser(t *testing.T) {
 		"the counts include the first run")
 }
 
-// A foreign key without a possible action fails only users with rows in its column. No
-// row of these users is changed.
+// A foreign key whose action is missing or impossible fails only users with rows in its
+// column. No row of these users is changed.
 func TestForeignKeyWithoutActionFailsUsersWithRows(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, table, reason string }

@@ -271,8 +271,8 @@ func TestDeleteUserTakesFewLocks(t *testing.T) {
 	require.NotZero(t, locks)
 }
 
-// delete_user reads a constant number of rows per owned group, although the statistics of
-// the tables are out of date.
+// delete_user reads few rows per owned group, even if the statistics of the tables are
+// out of date.
 func TestDeleteUserReadsFewRows(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
@@ -332,8 +332,8 @@ func TestTheGrantsOfTheWorkerAreEnough(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions+"DELETE FROM users WHERE id = 9", lists())
 	b.queue(false, 1)
-	// Enabled after delete_user, because policies apply to the owner of the function,
-	// too.
+	// Row-level security is enabled after the call of delete_user, because policies also
+	// apply to the owner of the function.
 	b.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY")
 	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
@@ -383,7 +383,7 @@ func runInSessions[T any](t *testing.T, db *dbtest.DB, query string) []T {
 		go func() {
 			<-begin
 			err := conn.QueryRow(t.Context(), query).Scan(&values[i])
-			// Released before the result is sent, because the test needs a connection of
+			// The connection is released first, because the test needs a connection of
 			// the pool.
 			conn.Release()
 			errs <- err

@@ -368,7 +368,7 @@ func TestRowsCommittedDuringTheRun(t *testing.T) {
 // projects.
 func TestMemberCommittedWhileLockedRowsAreSkipped(t *testing.T) {
 	t.Parallel()
-	const deletionBegun, writerEnded = 71, 72 // keys of advisory locks
+	const deletionBegun, writerEnded = 71, 72 // These are keys of advisory locks.
 	b := setup(t, fmt.Sprintf(`CREATE FUNCTION await_writer() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
 		PERFORM pg_catalog.pg_advisory_xact_lock(%d);
 		WHILE NOT pg_catalog.pg_try_advisory_xact_lock(%d) LOOP PERFORM pg_catalog.pg_sleep(0.001); END LOOP;

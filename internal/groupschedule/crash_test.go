@@ -121,9 +121,9 @@ func TestScheduleIsDeletedWithItsUser(t *testing.T) {
 	})
 }
 
-// invariant returns violations of what is true between any two transactions. A group has
-// a mark if and only if it has a schedule and a suffix. No group has two jobs. Events of
-// scheduling and restoring a group alternate.
+// invariant is a query for violations of rules that apply between any two transactions. A
+// group has a mark if and only if it has a schedule and a suffix. No group has two jobs.
+// Events of scheduling and restoring a group alternate.
 const invariant = `
 SELECT 'mark, schedule or suffix is missing: ' || groups.id
 FROM groups LEFT JOIN group_deletion_schedules AS schedule ON group_id = groups.id

@@ -220,7 +220,7 @@ func TestBegunDestructionContinues(t *testing.T) {
 		require.False(t, s.due(t).Now)
 	})
 
-	// Without a period a pass does nothing, so no group may be due.
+	// Without a period a pass does nothing, so no group must be reported as due.
 	s := setup(t)
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); DELETE FROM application_settings")
 	require.False(t, s.due(t).Now)

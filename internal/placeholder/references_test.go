@@ -125,8 +125,8 @@ func TestReferencesKeepTheirSchema(t *testing.T) {
 	require.Equal(t, []string{"notes.author_id", "public.notes.author_id"}, bound.Labels())
 }
 
-// within is a DB whose transactions are savepoints of an outer transaction. It ignores
-// their options.
+// within is a database whose transactions are savepoints of an outer transaction. It
+// ignores the options of transactions.
 type within struct{ pgx.Tx }
 
 func (w within) BeginTx(ctx context.Context, _ pgx.TxOptions) (pgx.Tx, error) { return w.Begin(ctx) }
@@ -271,7 +271,7 @@ func TestRetryResetsAttempts(t *testing.T) {
 }
 
 // Retry starts a waiting job immediately. After an error such a job can wait for weeks,
-// and the placeholder is not offered meanwhile.
+// and the placeholder is not offered until it ends.
 func TestRetryStartsAWaitingJob(t *testing.T) {
 	t.Parallel()
 	b := setupStates(t)

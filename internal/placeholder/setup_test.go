@@ -44,8 +44,7 @@ func rules() placeholder.Rules {
 	return placeholder.Rules{MaxAttempts: 15, RetryPeriod: 48 * time.Hour}
 }
 
-// start returns the time of the first job. It is in the future, so that no worker starts
-// a job.
+// start returns a fixed time in the future. The first job is scheduled for this time.
 func start() time.Time { return time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // newEngine returns an engine with a new lease.
