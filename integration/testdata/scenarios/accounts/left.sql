@@ -1,4 +1,4 @@
--- Work that was not done, children without their parent, and events that were written twice.
+-- The query finds pending work, children without a parent, and duplicate events.
 SELECT 'tombstone', fully_qualified_table_name FROM loose_foreign_keys_deleted_records
 UNION ALL SELECT 'account in the queue', user_id::text FROM users_ghost_user_migrations
 UNION ALL SELECT 'organization begun', group_id::text FROM sexton.group_destructions

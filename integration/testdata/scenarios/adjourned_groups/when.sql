@@ -1,3 +1,3 @@
--- The period of all that was asked for is over.
+-- The waiting period of all scheduled deletions has ended.
 UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 31;
 UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - 31;

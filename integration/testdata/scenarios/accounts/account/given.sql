@@ -1,1 +1,2 @@
--- Ada's documents pass to the ghost, or are deleted with their files. Her audit events pass to the ghost in either case.
+-- Ada's documents are moved to the ghost account, or deleted with their files. Her audit events are
+-- always moved.

@@ -1,2 +1,2 @@
--- Until the first row is changed a deletion can be cancelled.
+-- A deletion can be canceled until the first row has been changed.
 SELECT sexton.delete_user(key_of(1), key_of(2));

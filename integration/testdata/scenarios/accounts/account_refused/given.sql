@@ -1,1 +1,1 @@
--- The application's rule refuses the only owner of an organization.
+-- A function of the application refuses to delete the only owner of an organization.

@@ -1,2 +1,2 @@
--- Acme was marked by its owner a month ago.
+-- The owner marked acme for deletion a month ago.
 UPDATE organizations SET deleted_on = current_date, deleted_by = key_of(2) WHERE id = 1;

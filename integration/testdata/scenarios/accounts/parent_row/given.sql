@@ -1,1 +1,2 @@
--- The application deletes an organization and, later, a document of the other one. Both are undone, last in, first out.
+-- The application deletes an organization and, later, a document of another one. Both are undone in
+-- reverse order.

@@ -1,4 +1,4 @@
--- An old application has no column for the project of a file.
+-- In an older version of the application, files have no column for the project.
 ALTER TABLE merge_request_diff_files RENAME project_id TO project;
 INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count) VALUES (1, 7, 1, 3);
 INSERT INTO merge_request_diff_files (merge_request_diff_id, relative_order, project, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, new_path, "binary", diff) VALUES

@@ -1,4 +1,4 @@
--- The ghost has one of Ada's already, from a user who left before.
+-- The ghost user already has one of Ada's emoji from an earlier user.
 INSERT INTO users (username, email, name, user_type) VALUES ('ghost', 'ghost@example.com', 'Ghost User', 5);
 INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name)
 SELECT n, users.id, 'Issue', 100, emoji

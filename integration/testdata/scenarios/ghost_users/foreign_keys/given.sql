@@ -1,4 +1,4 @@
--- No list names these: each key's own action says what becomes of its rows.
+-- No list contains these columns, so the actions of the foreign keys apply.
 CREATE TABLE badges (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
 CREATE TABLE rooms (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE SET NULL);
 CREATE TABLE keepers (id bigint PRIMARY KEY, user_id bigint DEFAULT 2 REFERENCES users ON DELETE SET DEFAULT);

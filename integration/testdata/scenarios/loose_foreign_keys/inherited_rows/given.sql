@@ -1,4 +1,4 @@
--- As with a real foreign key, rows of tables that inherit from the child are not the child's.
+-- Rows of tables that inherit from the child table are not children, as with a native foreign key.
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
 CREATE INDEX ON children (parent_id);
 CREATE TABLE heirs () INHERITS (children);

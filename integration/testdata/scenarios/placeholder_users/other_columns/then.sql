@@ -1,4 +1,4 @@
--- It is deleted on its own behalf, and softly.
+-- The placeholder is queued for a soft deletion, with itself as initiator.
 SELECT username, state, deletion_attempts, details.last_error, initiator_user_id, hard_delete
 FROM users JOIN import_placeholder_user_details AS details ON placeholder_user_id = users.id LEFT JOIN users_ghost_user_migrations ON user_id = users.id;
 

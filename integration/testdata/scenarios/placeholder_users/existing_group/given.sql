@@ -1,2 +1,2 @@
--- The group into which it was imported is there.
+-- The group of the import still exists.
 UPDATE import_placeholder_user_details SET namespace_id = 1;
