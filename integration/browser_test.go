@@ -28,12 +28,12 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// browserWait is how long a browser may take for any one thing.
+// browserWait is the timeout of each action and condition in the browser.
 const browserWait = time.Minute
 
-// browserData is an application with children that take their time to go, and browserPast
-// what has happened there: an hour of samples, runs, a tombstone and a user that failed,
-// and a job of River's that was given up.
+// browserData creates an application with children that are deleted slowly. browserPast
+// inserts its history: an hour of samples, runs, a tombstone and a user that failed, and
+// a discarded job.
 const browserData = `
 INSERT INTO users (id, username, email, name) SELECT n, 'user' || n, n || '@example.com', 'User ' || n FROM generate_series(1, 9) AS n;
 CREATE TABLE tenants (id bigint PRIMARY KEY);
@@ -62,24 +62,24 @@ SELECT now() - n * interval '15 seconds', 'main', table_name, greatest(0, (peak 
 FROM generate_series(6, 238) AS n, (VALUES ('loose_foreign_keys_deleted_records', 1400, 120, 26.0, 12), ('users_ghost_user_migrations', 620, 60, 16.0, 5))
 	AS shape (table_name, peak, middle, width, noise)`
 
-// startBrowserSite makes the site and starts a worker on it. It returns the page's
-// address.
+// startBrowserSite creates the site, starts a worker and returns the page's address.
 func startBrowserSite(t *testing.T) (s workSite, address string) {
-	s = build(t).site(t, pgtest.New(t).URL, onMain(`
+	s = build(t).site(t, pgtest.New(t).URL, mainSetup(`
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
 http: {listen: "127.0.0.1:0", read_only: false}
-`, exampleapp.Schema()+browserData, browserPast).defining("invoices: [{table: tenants, column: tenant_id, on_delete: async_delete}]\n"))
-	return s, "http://" + s.started(t).httpAddress(t)
+`, exampleapp.Schema()+browserData, browserPast).withDefinitions("invoices: [{table: tenants, column: tenant_id, on_delete: async_delete}]\n"))
+	return s, "http://" + s.startWorker(t).httpAddress(t)
 }
 
-// browser is a tab that notes what should not happen.
+// browser is a browser tab that records errors and requests to other addresses.
 type browser struct {
 	ctx    context.Context //nolint:containedctx // chromedp keeps the tab in it
 	mu     sync.Mutex
 	faults []string
 }
 
-// openBrowser starts a browser without a window. Requests must stay at the address.
+// openBrowser starts a headless browser. Requests to other addresses than the given one
+// are recorded as faults.
 func openBrowser(t *testing.T, address string) *browser {
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -98,21 +98,21 @@ func openBrowser(t *testing.T, address string) *browser {
 		switch e := event.(type) {
 		case *network.EventRequestWillBeSent:
 			if !strings.HasPrefix(e.Request.URL, address+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
-				b.fault("request to " + e.Request.URL)
+				b.addFault("request to " + e.Request.URL)
 			}
 		case *runtime.EventExceptionThrown:
-			b.fault(fmt.Sprintf("exception: %+v", e.ExceptionDetails))
+			b.addFault(fmt.Sprintf("exception: %+v", e.ExceptionDetails))
 		case *runtime.EventConsoleAPICalled:
 			if e.Type == "error" || e.Type == "warning" {
-				b.fault(fmt.Sprintf("console: %+v", e.Args))
+				b.addFault(fmt.Sprintf("console: %+v", e.Args))
 			}
 		case *cdplog.EventEntryAdded:
 			if e.Entry.Level == "error" {
-				b.fault("log: " + e.Entry.Text + " " + e.Entry.URL)
+				b.addFault("log: " + e.Entry.Text + " " + e.Entry.URL)
 			}
 		}
 	}))
-	b.do(t, chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+	b.run(t, chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		if _, err := cdp.Call(ctx, tab, network.Enable, network.EnableParams{}); err != nil {
 			return err
 		}
@@ -122,20 +122,20 @@ func openBrowser(t *testing.T, address string) *browser {
 	return b
 }
 
-func (b *browser) fault(text string) {
+func (b *browser) addFault(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.faults = append(b.faults, text)
 }
 
-// do runs actions, within the time for each.
-func (b *browser) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
+// run runs actions within browserWait.
+func (b *browser) run(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	ctx, cancel := context.WithTimeout(b.ctx, browserWait)
 	defer cancel()
 	require.NoError(t, chromedp.Do(ctx, actions...))
 }
 
-// wait waits until an expression holds in the page.
+// wait waits until a JavaScript expression is true in the page.
 func (b *browser) wait(t *testing.T, what, expression string) {
 	ctx, cancel := context.WithTimeout(b.ctx, browserWait)
 	defer cancel()
@@ -150,7 +150,7 @@ func (b *browser) wait(t *testing.T, what, expression string) {
 		case <-tick.C:
 		case <-ctx.Done():
 			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText"))
-			require.Failf(t, "waited in vain", "for %s (last error: %v) in a page with\n%s", what, err, text)
+			require.Failf(t, "timed out", "waiting for %s (last error: %v) in a page with\n%s", what, err, text)
 		}
 	}
 }
@@ -159,12 +159,12 @@ func (b *browser) text(t *testing.T) string {
 	return pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText")))(t)
 }
 
-// look sets the width and the colours.
-func (b *browser) look(t *testing.T, width int64, colours string) {
-	b.do(t, chromedp.EmulateViewport(width, 900), chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+// setView sets the width and the color scheme.
+func (b *browser) setView(t *testing.T, width int64, colors string) {
+	b.run(t, chromedp.EmulateViewport(width, 900), chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		_, err := cdp.Call(ctx, tab, cdpemulation.SetEmulatedMedia, cdpemulation.SetEmulatedMediaParams{
 			Features: []*cdpemulation.MediaFeature{
-				{Name: "prefers-color-scheme", Value: colours},
+				{Name: "prefers-color-scheme", Value: colors},
 				{Name: "prefers-reduced-motion", Value: "reduce"},
 			},
 		})
@@ -172,201 +172,202 @@ func (b *browser) look(t *testing.T, width int64, colours string) {
 	}))
 }
 
-// cardNumber is the number on the card, by JavaScript.
+// cardNumber is the JavaScript expression for the number on the card of the tombstones.
 const cardNumber = `document.querySelector('[data-table="loose_foreign_keys_deleted_records"] .n')?.textContent`
 
-// TestBrowser looks at the page as people do. Its screenshots are artifacts: go test
+// TestBrowser uses the page like a person. Its screenshots are artifacts: go test
 // -artifacts -outputdir DIR.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	s, address := startBrowserSite(t)
 	b := openBrowser(t, address)
-	b.look(t, 1280, "light")
-	b.do(t, chromedp.Navigate(address+"/"))
-	b.wait(t, "the state", `document.querySelector("h1").textContent.trim() !== ""`)
+	b.setView(t, 1280, "light")
+	b.run(t, chromedp.Navigate(address+"/"))
+	b.wait(t, "the state to be shown", `document.querySelector("h1").textContent.trim() !== ""`)
 	b.wait(t, "the chart to be drawn",
 		`document.querySelector("#history canvas") && Number(document.querySelector("#history").dataset.drawn) > 100`)
-	b.wait(t, "two lines in it", `document.querySelectorAll("#chart-legend li").length === 2`)
+	b.wait(t, "two lines in the legend", `document.querySelectorAll("#chart-legend li").length === 2`)
 	b.testChart(t)
-	b.everyLook(t, address, "failing", "/", "/failures", "/jobs/"+kind)
-	reader := s.started(t, "SEXTON_HTTP__READ_ONLY=true")
+	b.checkViews(t, address, "failing", "/", "/failures", "/jobs/"+kind)
+	reader := s.startWorker(t, "SEXTON_HTTP__READ_ONLY=true")
 	readOnly := "http://" + reader.httpAddress(t)
-	openBrowser(t, readOnly).everyLook(t, readOnly, "read-only", "/")
+	openBrowser(t, readOnly).checkViews(t, readOnly, "read-only", "/")
 	reader.stop(t)
 	b.testPause(t, s)
 	b.testRetry(t, s)
 	b.testProgress(t, s)
-	b.everyLook(t, address, "empty", "/")
+	b.checkViews(t, address, "empty", "/")
 	b.testRiver(t, s, address)
 	b.testOutage(t, s, address)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	require.Empty(t, b.faults, "errors in the console, and requests that leave the origin")
+	require.Empty(t, b.faults, "console errors, and requests to other origins")
 }
 
-// everyLook keeps pictures of addresses in all widths and colours, and has axe look at
-// them.
-func (b *browser) everyLook(t *testing.T, address, name string, paths ...string) {
-	for _, colours := range []string{"light", "dark"} {
+// checkViews opens pages in all widths and color schemes, takes screenshots and runs axe
+// on each view.
+func (b *browser) checkViews(t *testing.T, address, name string, paths ...string) {
+	for _, colors := range []string{"light", "dark"} {
 		for _, width := range []int64{390, 768, 1280} {
-			b.look(t, width, colours)
+			b.setView(t, width, colors)
 			for i, path := range paths {
-				b.do(t, chromedp.Navigate(address+path))
-				b.wait(t, "the page", `document.querySelector("#rest section")`)
+				b.run(t, chromedp.Navigate(address+path))
+				b.wait(t, "the page to be loaded", `document.querySelector("#rest section")`)
 				if path == "/" {
 					b.wait(t, "the chart to be drawn",
 						`document.querySelector("#history canvas") && document.querySelectorAll("#chart-legend li").length > 0`)
 				}
-				b.wait(t, "nothing to be wider than the screen",
+				b.wait(t, "the content to fit the width of the screen",
 					`document.documentElement.scrollWidth <= window.innerWidth`)
-				b.shoot(t, fmt.Sprintf("%s-%d-%d-%s", name, i, width, colours))
+				b.takeScreenshot(t, fmt.Sprintf("%s-%d-%d-%s", name, i, width, colors))
 				b.testAccess(t)
 				if width == 390 && path == "/" {
-					b.wait(t, "the jobs near the top",
+					b.wait(t, "the jobs to be near the top",
 						`document.getElementById("jobs").getBoundingClientRect().top + scrollY < 1400`)
 				}
 			}
 		}
 	}
-	b.look(t, 1280, "light")
-	b.do(t, chromedp.Navigate(address+"/"))
+	b.setView(t, 1280, "light")
+	b.run(t, chromedp.Navigate(address+"/"))
 	b.wait(t, "the chart to be drawn", `document.querySelector("#history canvas")`)
 }
 
-// testOutage looks at the page while the database refuses connections.
+// testOutage checks the page while the database refuses connections.
 func (b *browser) testOutage(t *testing.T, s workSite, address string) {
 	elsewhere := pgtest.Must(url.Parse(s.url))(t)
 	name := strings.TrimPrefix(elsewhere.Path, "/")
 	elsewhere.Path = "/postgres"
 	admin := pgtest.Connect(t, elsewhere.String())
-	b.do(t, chromedp.Navigate(address+"/"))
+	b.run(t, chromedp.Navigate(address+"/"))
 	pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", pgx.Identifier{name}.Sanitize()))
 	pgtest.Exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
-	b.wait(t, "the outage to show", `document.querySelector("h1").textContent === "The state cannot be read"`)
-	b.everyLook(t, address, "down", "/")
+	b.wait(t, "the page to show the outage", `document.querySelector("h1").textContent === "The state cannot be read"`)
+	b.checkViews(t, address, "down", "/")
 	pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true", pgx.Identifier{name}.Sanitize()))
 }
 
-// testAccess has axe look at the page. It is a module of npm: NODE_PATH says where.
+// testAccess checks the page's accessibility with axe, an npm module in NODE_PATH.
 func (b *browser) testAccess(t *testing.T) {
 	axe := pgtest.Must(os.ReadFile(filepath.Join(os.Getenv("NODE_PATH"), "axe-core", "axe.min.js")))(t)
-	b.do(t, chromedp.Evaluate[chromedp.Void](string(axe)+";void 0"))
-	b.do(t, chromedp.Evaluate[chromedp.Void](`window.found = null; axe.run(document, {resultTypes: ["violations"]}).then((all) => {
+	b.run(t, chromedp.Evaluate[chromedp.Void](string(axe)+";void 0"))
+	b.run(t, chromedp.Evaluate[chromedp.Void](`window.found = null; axe.run(document, {resultTypes: ["violations"]}).then((all) => {
 		window.found = all.violations.map((each) => each.id + ": " + each.help + ": " + each.nodes.map((node) => node.html.slice(0, 160) + " " +
 			node.any.concat(node.all).map((check) => check.message).join("; ")).join(" | "));
 	}); void 0`))
-	b.wait(t, "axe to be through", "window.found")
+	b.wait(t, "axe to finish", "window.found")
 	require.Empty(t, pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[[]string]("window.found")))(t))
 }
 
-// testChart draws other stretches and the other measure.
+// testChart selects the other periods and measures of the chart.
 func (b *browser) testChart(t *testing.T) {
 	for _, choice := range []string{"24h", "7d", "1h"} {
-		b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=span][value='`+choice+
+		b.run(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=span][value='`+choice+
 			`']").click()`))
-		b.wait(t, "the stretch "+choice, `document.querySelector("#history canvas")`)
+		b.wait(t, "the period "+choice, `document.querySelector("#history canvas")`)
 	}
-	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=oldest]").click()`))
+	b.run(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=oldest]").click()`))
 	b.wait(t, "ages in the legend", `/ s|–/.test(document.querySelector("#chart-legend b").textContent)`)
-	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=rate]").click()`))
+	b.run(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=rate]").click()`))
 	b.wait(t, "rates in the legend", `/[/]s$|–/.test(document.querySelector("#chart-legend b").textContent)`)
-	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=pending]").click(); document.querySelector("input[name=log]").click()`))
-	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("#chart-legend button").click()`))
-	b.wait(t, "one line to be left out",
+	b.run(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=pending]").click(); document.querySelector("input[name=log]").click()`))
+	b.run(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("#chart-legend button").click()`))
+	b.wait(t, "one line to be hidden",
 		`document.querySelectorAll("#chart-legend button[aria-pressed=false]").length === 1`)
-	b.wait(t, "the values in a table",
+	b.wait(t, "the table of values",
 		`document.querySelectorAll("#chart-table tbody tr").length > 8 && document.querySelectorAll("#chart-table thead th").length === 3`)
 }
 
-// testPause pauses by keyboard, sees a deletion arrive, and resumes.
+// testPause pauses a job by keyboard, checks that a deletion is shown, and resumes the
+// job.
 func (b *browser) testPause(t *testing.T, s workSite) {
-	before := b.number(t)
-	b.do(t,
+	before := b.readCardNumber(t)
+	b.run(t,
 		chromedp.Focus(chromedp.ID("pause-button-"+kind)), chromedp.KeyEvent("\r"),
 		chromedp.WaitVisible(chromedp.ID("reason-"+kind)),
 	)
-	b.wait(t, "the field to have the focus", `document.activeElement.id === "reason-`+kind+`"`)
-	b.do(t, chromedp.KeyEvent("nightly backup"))
-	// A poll or two later what has been typed is still there.
+	b.wait(t, "the reason field to have the focus", `document.activeElement.id === "reason-`+kind+`"`)
+	b.run(t, chromedp.KeyEvent("nightly backup"))
+	// Two polls later the typed text must still be there.
 	polls := `performance.getEntriesByType("resource").filter((each) => each.name.endsWith("/live")).length`
 	seen := pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[int](polls)))(t)
-	b.wait(t, "the page to ask twice", fmt.Sprintf("%s >= %d", polls, seen+2))
-	b.wait(t, "what was typed to stay", `document.activeElement.value === "nightly backup"`)
-	b.do(t, chromedp.KeyEvent("\r"))
-	b.wait(t, "the pause to show", `/Paused by page since .*: nightly backup/.test(document.getElementById("job-`+kind+
+	b.wait(t, "two polls of the page", fmt.Sprintf("%s >= %d", polls, seen+2))
+	b.wait(t, "the typed text to be kept", `document.activeElement.value === "nightly backup"`)
+	b.run(t, chromedp.KeyEvent("\r"))
+	b.wait(t, "the page to show the pause", `/Paused by page since .*: nightly backup/.test(document.getElementById("job-`+kind+
 		`").innerText)`)
-	b.wait(t, "what came of it", `document.getElementById("notice").innerText.includes("Paused `+kind+`")`)
-	b.shoot(t, "paused-1280-light")
+	b.wait(t, "the notice of the pause", `document.getElementById("notice").innerText.includes("Paused `+kind+`")`)
+	b.takeScreenshot(t, "paused-1280-light")
 	require.EqualValues(t, 1,
 		s.count(t, "SELECT count(*) FROM sexton.river_queue WHERE name = $1 AND paused_at IS NOT NULL", kind))
 	require.EqualValues(t, 1,
 		s.count(t, "SELECT count(*) FROM sexton.audit WHERE actor = 'page' AND action = 'pause' AND target = $1 AND reason = 'nightly backup'", kind))
 
 	s.exec(t, "DELETE FROM tenants WHERE id <= 3")
-	b.wait(t, "the deletion to show", fmt.Sprintf("%s === %q", cardNumber, fmt.Sprint(before+3)))
-	b.do(t, chromedp.Click(chromedp.ID("resume-"+kind)))
-	b.wait(t, "the backlog to be worked off", fmt.Sprintf("%s === %q", cardNumber, fmt.Sprint(before)))
+	b.wait(t, "the page to show the deletion", fmt.Sprintf("%s === %q", cardNumber, fmt.Sprint(before+3)))
+	b.run(t, chromedp.Click(chromedp.ID("resume-"+kind)))
+	b.wait(t, "the backlog to be processed", fmt.Sprintf("%s === %q", cardNumber, fmt.Sprint(before)))
 	require.Zero(t, s.count(t, "SELECT count(*) FROM invoices WHERE tenant_id <= 3"))
-	b.wait(t, "the button to be back", `document.getElementById("pause-button-`+kind+`")`)
+	b.wait(t, "the pause button to reappear", `document.getElementById("pause-button-`+kind+`")`)
 }
 
-func (b *browser) number(t *testing.T) (n int) {
+func (b *browser) readCardNumber(t *testing.T) (n int) {
 	pgtest.Must(fmt.Sscan(pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string](cardNumber)))(t), &n))(t)
 	return n
 }
 
-// testRetry has the failed tombstone tried again, which finds no children and goes.
+// testRetry retries the failed tombstone, which has no children and must be processed.
 func (b *browser) testRetry(t *testing.T, s workSite) {
 	id := s.count(t, "SELECT id FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 4711")
 	button := fmt.Sprintf("retry-tombstones-main-%d", id)
 	require.Contains(t, b.text(t), "violates foreign key constraint")
-	b.do(t, chromedp.Click(chromedp.ID(button)))
-	b.wait(t, "what came of it", `document.getElementById("notice").innerText.includes("1 tombstone due now")`)
-	s.wait(t, browserWait, "the tombstone to be worked off",
+	b.run(t, chromedp.Click(chromedp.ID(button)))
+	b.wait(t, "the notice of the retry", `document.getElementById("notice").innerText.includes("1 tombstone due now")`)
+	s.wait(t, browserWait, "the tombstone to be processed",
 		"NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
-	b.wait(t, "the failure to be gone", `!document.getElementById("`+button+`")`)
+	b.wait(t, "the failure to disappear", `!document.getElementById("`+button+`")`)
 	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM sexton.audit WHERE action = 'retry' AND target = $1",
 		fmt.Sprintf("tombstones %d of main", id)))
 }
 
-// testProgress follows a pass that takes a while.
+// testProgress checks the progress of a run that takes some seconds.
 func (b *browser) testProgress(t *testing.T, s workSite) {
 	s.exec(t, "DELETE FROM tenants")
-	b.wait(t, "the pass to show with its rate and what is left",
+	b.wait(t, "the run to be shown with its rate and remaining time",
 		`/Running for .*: [0-9,]+ rows for [0-9]+ tombstones, [0-9]+ per second, about .* left/.test(document.getElementById("job-`+kind+`").innerText)`)
-	b.wait(t, "the progress",
+	b.wait(t, "the progress bar",
 		`document.querySelector("progress").value > 20 && document.querySelector("progress").max > 300`)
-	for _, colours := range []string{"light", "dark"} {
-		b.look(t, 1280, colours)
-		b.shoot(t, "working-1280-"+colours)
+	for _, colors := range []string{"light", "dark"} {
+		b.setView(t, 1280, colors)
+		b.takeScreenshot(t, "working-1280-"+colors)
 	}
 	s.exec(t, "DROP TRIGGER slow ON invoices")
-	b.wait(t, "the end of the pass", fmt.Sprintf(`%s === "0" && document.querySelector("progress") === null`,
+	b.wait(t, "the end of the run", fmt.Sprintf(`%s === "0" && document.querySelector("progress") === null`,
 		cardNumber))
 }
 
 // testRiver opens River's pages under their prefix.
 func (b *browser) testRiver(t *testing.T, s workSite, address string) {
-	b.look(t, 1280, "light")
-	b.do(t, chromedp.Click(chromedp.CSS(`nav a[href="/river/"]`)))
+	b.setView(t, 1280, "light")
+	b.run(t, chromedp.Click(chromedp.CSS(`nav a[href="/river/"]`)))
 	b.wait(t, "River's list of jobs",
 		`location.pathname.startsWith("/river/") && document.body.innerText.includes("Discarded")`)
-	b.do(t, chromedp.Navigate(address+"/river/jobs?state=completed"))
-	b.wait(t, "the jobs that ended", `document.body.innerText.includes("`+kind+`")`)
-	b.shoot(t, "river-1280-light")
+	b.run(t, chromedp.Navigate(address+"/river/jobs?state=completed"))
+	b.wait(t, "the completed jobs", `document.body.innerText.includes("`+kind+`")`)
+	b.takeScreenshot(t, "river-1280-light")
 	id := s.count(t, "SELECT min(id) FROM sexton.river_job WHERE state = 'discarded'")
-	b.do(t, chromedp.Navigate(fmt.Sprintf("%s/river/jobs/%d", address, id)))
-	b.wait(t, "one job", `document.body.innerText.includes("connection reset by peer")`)
+	b.run(t, chromedp.Navigate(fmt.Sprintf("%s/river/jobs/%d", address, id)))
+	b.wait(t, "the discarded job", `document.body.innerText.includes("connection reset by peer")`)
 	require.NotContains(t, b.text(t), "personal data")
-	b.do(t, chromedp.Navigate(address+"/river/queues"))
+	b.run(t, chromedp.Navigate(address+"/river/queues"))
 	b.wait(t, "River's queues", `document.body.innerText.includes("users_migrate_records_to_ghost_user_in_batches")`)
 }
 
-// shoot keeps a picture of the whole page.
-func (b *browser) shoot(t *testing.T, name string) {
+// takeScreenshot saves a screenshot of the whole page.
+func (b *browser) takeScreenshot(t *testing.T, name string) {
 	ctx, cancel := context.WithTimeout(b.ctx, browserWait)
 	defer cancel()
-	picture := pgtest.Must(chromedp.Run(ctx, chromedp.FullScreenshot(100)))(t)
-	require.True(t, slices.Contains([]string{"\x89PNG", "\xff\xd8\xff\xe0"}, string(picture[:4])), "a picture")
-	require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), name+".png"), picture, 0o600))
+	image := pgtest.Must(chromedp.Run(ctx, chromedp.FullScreenshot(100)))(t)
+	require.True(t, slices.Contains([]string{"\x89PNG", "\xff\xd8\xff\xe0"}, string(image[:4])), "the screenshot must be a PNG or JPEG")
+	require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), name+".png"), image, 0o600))
 }

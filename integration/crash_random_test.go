@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// crashSeed is the variable that replays a run of the test below.
+	// crashSeed is the environment variable with the seed that replays testRandomCrashes.
 	crashSeed = "SEXTON_CRASH_SEED"
-	// crashTime is the time after which no other round of work and death begins.
+	// crashTime is the time after which no further round begins.
 	crashTime = 20 * time.Second
 )
 
 // testRandomCrashes runs a random workload while two workers are killed at random moments
-// and begun anew, and the server crashes once. In the end the tables must be what native
-// foreign keys have left.
+// and restarted, and while the server crashes once. At the end the rows must be those
+// that native foreign keys leave.
 //
-// The seed decides on the workload and on whom death meets after how much of the work;
-// what the worker is doing just then is the machine's part.
+// The seed determines the workload, which worker is killed, and after how many changes.
+// What the worker is doing at that moment depends on the machine.
 func testRandomCrashes(t *testing.T, p program) {
 	t.Helper()
 	seed := rand.Uint64()
@@ -47,7 +47,7 @@ func testRandomCrashes(t *testing.T, p program) {
 		made: map[string]int{"parents": 40, "children": 400, "leaves": 800, "links": 400},
 	}
 
-	workers := []*runningWorker{s.begin(t), s.begin(t)}
+	workers := []*runningWorker{s.startWithoutWaiting(t), s.startWithoutWaiting(t)}
 	crashAt := w.random.IntN(crashRounds / 2)
 	until := time.Now().Add(crashTime)
 	round := 0
@@ -63,84 +63,85 @@ func testRandomCrashes(t *testing.T, p program) {
 		}
 		dying := w.random.IntN(len(workers))
 		s.kill(t, workers[dying])
-		workers[dying] = s.begin(t)
+		workers[dying] = s.startWithoutWaiting(t)
 	}
 	t.Logf("%d rounds, %d statements, %d rows cleaned, %d runs of which %d did not end", round, w.steps,
-		s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
+		s.count(t, "SELECT count(*) FROM changes WHERE "+changesOfToken("%")),
 		s.count(t, "SELECT count(*) FROM sexton.runs"),
 		s.count(t, "SELECT count(*) FROM sexton.runs WHERE error LIKE 'the worker died%' OR ended_at IS NULL"))
 	for _, each := range workers {
 		s.kill(t, each)
 	}
-	s.rests(t, s.started(t))
+	s.stopWhenIdle(t, s.startWorker(t))
 }
 
-// begin starts a worker and does not wait for it: death may meet it while it starts.
-func (s twinSite) begin(t *testing.T) *runningWorker {
+// startWithoutWaiting starts a worker and returns immediately, so that the worker may be
+// killed while it starts.
+func (s twinSite) startWithoutWaiting(t *testing.T) *runningWorker {
 	return s.start(t, []string{cronOff})
 }
 
-// crashWorkload is a client that does the same to both schemas, in one transaction. It
-// refers to living rows only, as the native foreign keys see them.
+// crashWorkload is a client that makes the same changes in both schemas in one
+// transaction. It refers only to rows that exist in the schema with native foreign keys.
 type crashWorkload struct {
 	twinSite
 
 	random *rand.Rand
 	conn   *pgx.Conn
 	steps  int
-	// made is the highest key ever used per table; none is used twice.
+	// made is the highest key of each table. Keys are never reused.
 	made map[string]int
 }
 
-// draw returns a key of the table, the row of which may be gone.
-func (w *crashWorkload) draw(table string) int { return 1 + w.random.IntN(w.made[table]) }
+// drawKey returns a random key of the table. Its row may have been deleted.
+func (w *crashWorkload) drawKey(table string) int { return 1 + w.random.IntN(w.made[table]) }
 
-// fresh returns a new key of the table.
-func (w *crashWorkload) fresh(table string) int {
+// newKey returns a new key of the table.
+func (w *crashWorkload) newKey(table string) int {
 	w.made[table]++
 	return w.made[table]
 }
 
-// statement draws a statement, in which %[1]s stands for the schema.
+// statement returns a random statement in which %[1]s stands for the schema.
 func (w *crashWorkload) statement() string {
 	switch w.random.IntN(10) {
 	case 0, 1:
-		return fmt.Sprintf("DELETE FROM %%[1]s.parents WHERE id = %d", w.draw("parents"))
+		return fmt.Sprintf("DELETE FROM %%[1]s.parents WHERE id = %d", w.drawKey("parents"))
 	case 2:
 		return fmt.Sprintf("DELETE FROM %%[1]s.parents WHERE id %%%% 10 = %d", w.random.IntN(10))
 	case 3:
-		return fmt.Sprintf("DELETE FROM %%[1]s.children WHERE id = %d", w.draw("children"))
+		return fmt.Sprintf("DELETE FROM %%[1]s.children WHERE id = %d", w.drawKey("children"))
 	case 4, 5:
-		id := w.fresh("parents")
+		id := w.newKey("parents")
 		from := w.made["children"] + 1
 		w.made["children"] += 10
 		return fmt.Sprintf(`WITH parent AS (INSERT INTO %%[1]s.parents VALUES (%d) RETURNING id)
 			INSERT INTO %%[1]s.children SELECT number, parent.id FROM parent, generate_series(%d, %d) AS number`, id, from, w.made["children"])
 	case 6:
-		child := w.draw("children")
+		child := w.drawKey("children")
 		from := w.made["leaves"] + 1
 		w.made["leaves"] += 10
 		return fmt.Sprintf("INSERT INTO %%[1]s.leaves SELECT number, %d FROM generate_series(%d, %d) AS number", child,
 			from, w.made["leaves"])
 	case 7:
-		return fmt.Sprintf("INSERT INTO %%[1]s.links VALUES (%d, %d)", w.fresh("links"), w.draw("parents"))
+		return fmt.Sprintf("INSERT INTO %%[1]s.links VALUES (%d, %d)", w.newKey("links"), w.drawKey("parents"))
 	case 8:
-		return fmt.Sprintf("UPDATE %%[1]s.children SET parent_id = %d WHERE id = %d", w.draw("parents"),
-			w.draw("children"))
+		return fmt.Sprintf("UPDATE %%[1]s.children SET parent_id = %d WHERE id = %d", w.drawKey("parents"),
+			w.drawKey("children"))
 	default:
-		return fmt.Sprintf("UPDATE %%[1]s.links SET parent_id = %d WHERE id = %d", w.draw("parents"), w.draw("links"))
+		return fmt.Sprintf("UPDATE %%[1]s.links SET parent_id = %d WHERE id = %d", w.drawKey("parents"), w.drawKey("links"))
 	}
 }
 
-// step runs one statement, or none where the native foreign keys refuse it or it would
-// find nothing natively.
+// step runs one random statement in both schemas. It rolls back if a native foreign key
+// refuses the statement or if the statement finds no row in the native schema.
 func (w *crashWorkload) step(t *testing.T) {
 	if w.conn == nil {
 		w.conn = connect(t, w.url)
 	}
 	sql, rollback := w.statement(), w.random.IntN(10) == 0
 	refused := errors.New("refused")
-	// A foreign key, a lock of another session or a deadlock with one.
+	// A foreign key, a lock timeout or a deadlock refuses the statement.
 	refuses := func(err error) bool {
 		failed, ok := errors.AsType[*pgconn.PgError](err)
 		return ok && slices.Contains([]string{"23503", "55P03", "40P01"}, failed.Code)
@@ -165,15 +166,15 @@ func (w *crashWorkload) step(t *testing.T) {
 	w.steps++
 }
 
-// await waits, most of the time, until the workers have changed some more rows or nothing
-// is left to be done.
+// await waits in most cases until the workers have changed a random number of further
+// rows or have no work left.
 func (w *crashWorkload) await(t *testing.T) {
 	more := w.random.IntN(150) - 50
 	if more <= 0 {
 		return
 	}
-	cleaned := "SELECT count(*) FROM changes WHERE " + changedUnder("%")
+	cleaned := "SELECT count(*) FROM changes WHERE " + changesOfToken("%")
 	before := w.count(t, cleaned)
-	w.wait(t, time.Minute, "the workers to go on",
+	w.wait(t, time.Minute, "further changes of the workers",
 		"("+cleaned+") >= $1 OR NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)", before+int64(more))
 }

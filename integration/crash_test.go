@@ -18,44 +18,46 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// crashPoint brings a worker to the point at which it is to die, and returns what makes
-// the way free for others while the dead one's session still stands there.
+// crashPoint brings a worker to the point at which the test kills it. Calling pass lets
+// other sessions continue while the session of the killed worker is still at that point.
 type crashPoint func(t *testing.T, s twinSite) (w *runningWorker, pass func())
 
 func crashPoints() map[string]crashPoint {
 	return map[string]crashPoint{
-		"before the commit of a batch":   beforeCommit,
-		"before the tombstone's removal": beforeRemoval,
-		"between lease and first batch":  beforeFirstBatch,
-		"asleep":                         whileAsleep,
+		"before the commit of a batch":   stopBeforeCommit,
+		"before the tombstone's removal": stopBeforeRemoval,
+		"between lease and first batch":  stopBeforeFirstBatch,
+		"without work":                   stopWhenWorkIsDone,
 	}
 }
 
 const someParents = "id <= 5"
 
-// beforeCommit stops a worker behind its first DELETE of children.
-func beforeCommit(t *testing.T, s twinSite) (*runningWorker, func()) {
-	w, pass, _ := inFirstBatch(t, s)
+// stopBeforeCommit stops a worker after its first DELETE of children and before the
+// COMMIT.
+func stopBeforeCommit(t *testing.T, s twinSite) (*runningWorker, func()) {
+	w, pass, _ := stopInFirstBatch(t, s)
 	return w, pass
 }
 
-func inFirstBatch(t *testing.T, s twinSite) (w *runningWorker, pass, release func()) {
-	pass, release = s.shut(t, "children")
+// stopInFirstBatch stops a worker at the gate after its first DELETE of children.
+func stopInFirstBatch(t *testing.T, s twinSite) (w *runningWorker, pass, release func()) {
+	pass, release = s.closeGate(t, "children")
 	s.deleteParents(t, someParents)
-	w = s.started(t)
-	s.wait(t, time.Minute, "the worker to stop behind a DELETE", dbtest.AtGate)
+	w = s.startWorker(t)
+	s.wait(t, time.Minute, "the worker to stop after a DELETE", dbtest.AtGate)
 	require.Zero(t, s.count(t, "SELECT count(*) FROM changes"), "changes committed")
 	return w, pass, release
 }
 
-// beforeRemoval stops a worker that has cleaned one child table of a tombstone and
-// committed that, in the second.
-func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
-	pass, _ := s.shut(t, "links")
+// stopBeforeRemoval stops a worker that has committed the deletions in one child table
+// and is changing the second child table of a tombstone.
+func stopBeforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
+	pass, _ := s.closeGate(t, "links")
 	s.deleteParents(t, someParents)
-	w := s.started(t)
-	// The direct transaction fails at the gate after a short wait. Then pieces of the
-	// first table are committed.
+	w := s.startWorker(t)
+	// The first transaction, for both tables, times out at the gate. Then the worker
+	// commits the first table in smaller batches.
 	s.wait(t, time.Minute, "the worker to stop in the second table",
 		"EXISTS (SELECT FROM changes WHERE at_table = 'children') AND "+dbtest.AtGate)
 	require.Equal(t, int64(5),
@@ -63,36 +65,38 @@ func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
 	return w, pass
 }
 
-// beforeFirstBatch stops a worker in the statement that takes the lease, before it raises
-// the token in the fence. Its session goes on without it.
-func beforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
+// stopBeforeFirstBatch stops a worker in the statement that acquires the lease, before
+// the statement raises the token in the fence. The server continues the statement after
+// the worker was killed.
+func stopBeforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
 	s.deleteParents(t, someParents)
 	keeper := connect(t, s.url)
 	pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
-	w := s.started(t)
+	w := s.startWorker(t)
 	s.wait(t, time.Minute, "the worker to wait for the fence", `EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 	return w, func() {
-		_, _ = keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK") // Fails if the server crashed.
+		_, _ = keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK") // The statement fails if the server crashed.
 	}
 }
 
-func whileAsleep(t *testing.T, s twinSite) (*runningWorker, func()) {
-	w := s.started(t)
+// stopWhenWorkIsDone starts a worker and waits until it is idle.
+func stopWhenWorkIsDone(t *testing.T, s twinSite) (*runningWorker, func()) {
+	w := s.startWorker(t)
 	s.deleteParents(t, "id = 40")
-	s.drained(t)
-	s.sleeps(t)
+	s.waitDrained(t)
+	s.waitIdle(t)
 	return w, func() {}
 }
 
-// testCrashes lets a worker die at each of these points, alone or together with the
-// server; other tests let it die anywhere or stand still. Another one has to finish, and
-// the end must be the one under native foreign keys.
+// testCrashes kills workers at each crash point, alone or together with the server.
+// Another worker must finish the work, and the rows must be those that native foreign
+// keys leave. Other tests kill workers at random moments or stop them.
 func testCrashes(t *testing.T, p program) {
 	t.Run("at random moments", func(t *testing.T) { t.Parallel(); testRandomCrashes(t, p) })
 	t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testStoppedBetweenBatches(t, p) })
 	if !pgtest.Long {
-		return // Random moments have deaths of all sorts.
+		return // Random moments include all of these points.
 	}
 	t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
 	for name, reach := range crashPoints() {
@@ -106,15 +110,15 @@ func testCrashes(t *testing.T, p program) {
 	}
 }
 
-// killable is a site whose work another worker can finish.
+// killable is a site on which another worker can finish the work of a killed worker.
 type killable interface {
 	kill(t *testing.T, w *runningWorker)
 	wait(t *testing.T, limit time.Duration, what, condition string, args ...any)
-	recovers(t *testing.T)
+	finishAfterKill(t *testing.T)
 }
 
-// testKilledAt kills a worker at a point of its work, or crashes the server there as
-// well. Another worker must finish.
+// testKilledAt kills a worker at a point of its work and, if crash is set, also crashes
+// the server. Another worker must finish the work.
 func testKilledAt[S killable](t *testing.T, crash bool, open func(url string) S,
 	reach func(*testing.T, S) (w *runningWorker, pass func()),
 ) {
@@ -135,72 +139,73 @@ func testKilledAt[S killable](t *testing.T, crash bool, open func(url string) S,
 			s.wait(t, time.Minute, "the server", "true")
 			s.kill(t, w)
 		}, pass
-	}, func() { s.recovers(t) })
+	}, func() { s.finishAfterKill(t) })
 }
 
-// recovers lets a second worker do what a dead one has left, and more.
-func (s twinSite) recovers(t *testing.T) {
+// finishAfterKill starts a second worker, which must finish the work of the killed worker
+// and new work.
+func (s twinSite) finishAfterKill(t *testing.T) {
 	s.deleteParents(t, "id BETWEEN 4 AND 9")
-	second := s.started(t)
-	s.drained(t)
-	s.sleeps(t)
+	second := s.startWorker(t)
+	s.waitDrained(t)
+	s.waitIdle(t)
 	s.deleteParents(t, "id = 10")
-	s.rests(t, second)
+	s.stopWhenIdle(t, second)
 }
 
-// testStoppedInBatch stops a process while its session is between DELETE and COMMIT.
-// Another one ends that session; what the first finds when it goes on is a dead
+// testStoppedInBatch stops a process with SIGSTOP while its session is between DELETE and
+// COMMIT. The next worker terminates that session. After SIGCONT the process finds a lost
 // connection.
 func testStoppedInBatch(t *testing.T, p program) {
 	s := newTwinSite(t, p, "", patientPace)
-	first, pass, release := inFirstBatch(t, s)
+	first, pass, release := stopInFirstBatch(t, s)
 	first.signal(t, syscall.SIGSTOP)
 	pass()
-	s.takenOver(t, first, release) // Its session was terminated, and the fence refuses its next connection.
-	require.Zero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")),
-		"changes of the worker that stood still in its first batch")
+	s.takeOver(t, first, release) // The session was terminated, and the fence refuses the next one.
+	require.Zero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changesOfToken("1")),
+		"changes of the worker that was stopped in its first batch")
 }
 
-// testStoppedBetweenBatches stops a process whose session then is idle and stays alive:
-// only the fence keeps it from going on.
+// testStoppedBetweenBatches stops a process with SIGSTOP between two batches. Its session
+// is idle and stays connected, so only the fence prevents further changes.
 func testStoppedBetweenBatches(t *testing.T, p program) {
 	s := newTwinSite(t, p, "", patientPace)
-	first, _, release := inFirstBatch(t, s)
+	first, _, release := stopInFirstBatch(t, s)
 	first.signal(t, syscall.SIGSTOP)
 	release()
 	s.wait(t, time.Minute, "the stopped worker's batch to end", "EXISTS (SELECT FROM changes)")
-	s.takenOver(t, first, func() {})
-	require.NotZero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")),
-		"changes before the worker stood still")
+	s.takeOver(t, first, func() {})
+	require.NotZero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changesOfToken("1")),
+		"changes before the worker was stopped")
 }
 
-// takenOver expires the lease of a worker that stands still, lets another one finish, and
-// the first one go on where there is new work. Its pass must fail, as its lease is lost;
-// what it does then has another token.
-func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func()) {
+// takeOver expires the lease of a stopped worker, lets a foreground run finish the work,
+// and continues the stopped worker while there is new work. Its run must fail because its
+// lease is lost. Its later changes must have a new token.
+func (s twinSite) takeOver(t *testing.T, first *runningWorker, release func()) {
 	s.exec(t, "UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
-	require.Equal(t, "done", s.program.pass(t, s.dir, s.url).Outcome)
-	s.drained(t)
+	require.Equal(t, "done", s.program.runPass(t, s.dir, s.url).Outcome)
+	s.waitDrained(t)
 	require.Equal(t, "2", s.token(t), "token of the second worker")
 	release()
-	before := s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1"))
+	before := s.count(t, "SELECT count(*) FROM changes WHERE "+changesOfToken("1"))
 	s.deleteParents(t, "id BETWEEN 6 AND 9")
 	first.signal(t, syscall.SIGCONT)
-	first.logged(t, `"msg":"run_failed"`)
-	first.logged(t, "lease lost")
-	s.drained(t)
-	s.sleeps(t)
-	require.Equal(t, before, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")),
-		"changes under a token whose lease has passed on")
+	first.waitForLog(t, `"msg":"run_failed"`)
+	first.waitForLog(t, "lease lost")
+	s.waitDrained(t)
+	s.waitIdle(t)
+	require.Equal(t, before, s.count(t, "SELECT count(*) FROM changes WHERE "+changesOfToken("1")),
+		"changes with the token of a lost lease")
 	require.Equal(t, s.rows(t, "native"), s.rows(t, "public"))
 	first.stop(t)
-	s.settled(t)
+	s.requireFinalState(t)
 }
 
-// twinTables are the same four tables twice: in public, where a worker cleans up, and in
-// the schema native, whose foreign keys are Postgres's own. A trigger notes every row
-// that goes or changes in public, and in whose session, and stops that session while the
-// gate of its table is closed.
+// twinTables creates the same four tables twice: in public, where a worker cleans up, and
+// in the schema native with native foreign keys. A trigger records each row that is
+// deleted or changed in public with the session, and stops the session while the gate of
+// the table is closed.
 const twinTables = dbtest.Gates + `
 CREATE FUNCTION pg_temp.make(place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -244,16 +249,15 @@ links:
   - {table: parents, column: parent_id, on_delete: async_nullify}
 `
 
-// patientPace is the default pace with the longest target, which gives a statement 3 s:
-// time to act while one stands at a gate.
+// patientPace sets the default pace with the longest target. A statement then has a
+// timeout of 3 s, so that the test can act while the statement is stopped at a gate.
 const patientPace = "loose_foreign_keys: {target: 1s}\n"
 
-// twinSite is a database with the tables above, on which the program has installed
-// itself.
+// twinSite is a site with the tables of twinTables.
 type twinSite struct{ workSite }
 
 func newTwinSite(t *testing.T, p program, url, settings string) twinSite {
-	return twinSite{p.site(t, url, onMain(settings, twinTables, "").defining(twinDefinitions))}
+	return twinSite{p.site(t, url, mainSetup(settings, twinTables, "").withDefinitions(twinDefinitions))}
 }
 
 // deleteParents deletes the same parents in both schemas.
@@ -263,7 +267,7 @@ func (s twinSite) deleteParents(t *testing.T, condition string) {
 	}
 }
 
-// rows are all rows of the tables of a schema, one line each.
+// rows returns all rows of the tables of a schema, one line per row.
 func (s twinSite) rows(t *testing.T, place string) []string {
 	name := pgx.Identifier{place}.Sanitize()
 	var sql string
@@ -277,90 +281,93 @@ func (s twinSite) rows(t *testing.T, place string) []string {
 	return pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(t)
 }
 
-// drained waits until no tombstone is left.
-func (s twinSite) drained(t *testing.T) {
-	s.wait(t, time.Minute, "everything to be cleaned up", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
+// waitDrained waits until there are no tombstones.
+func (s twinSite) waitDrained(t *testing.T) {
+	s.wait(t, time.Minute, "all tombstones to be processed", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 }
 
-// rests waits until a worker has nothing left to do, not even to bury others, and stops
+// stopWhenIdle waits until a worker has no work and has removed dead workers, and stops
 // it.
-func (s twinSite) rests(t *testing.T, w *runningWorker) {
-	s.drained(t)
-	s.sleeps(t)
-	s.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) = 1")
+func (s twinSite) stopWhenIdle(t *testing.T, w *runningWorker) {
+	s.waitDrained(t)
+	s.waitIdle(t)
+	s.wait(t, time.Minute, "dead workers to be removed", "(SELECT count(*) FROM sexton.clients) = 1")
 	w.stop(t)
-	s.settled(t)
+	s.requireFinalState(t)
 }
 
-// settled expects, once all workers have stopped, what native foreign keys have left, and
-// that no row went twice.
-func (s twinSite) settled(t *testing.T) {
+// requireFinalState requires, after all workers have stopped, the rows that native
+// foreign keys leave, and that no row was deleted twice.
+func (s twinSite) requireFinalState(t *testing.T) {
 	require.Equal(t, s.rows(t, "native"), s.rows(t, "public"), "rows differ from what native foreign keys leave")
 	require.Zero(t, s.count(t, `SELECT count(*) FROM (
 		SELECT FROM changes WHERE at_table <> 'links' GROUP BY at_table, id HAVING count(*) > 1) AS twice`), "rows deleted twice")
-	s.cleanedUp(t)
+	s.requireCleanedUp(t)
 	require.LessOrEqual(t,
 		s.count(t, `SELECT sum(coalesce((stats ->> 'delete_count')::bigint, 0) + coalesce((stats ->> 'update_count')::bigint, 0))::bigint FROM sexton.runs WHERE kind = $1`, kind),
-		s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
-		"the history lacks what a killed worker did last, and counts nothing twice")
+		s.count(t, "SELECT count(*) FROM changes WHERE "+changesOfToken("%")),
+		"the history may lack the last changes of a killed worker, but must not count changes twice")
 }
 
-// token is the lease's newest.
+// token returns the current token of the lease.
 func (s twinSite) token(t *testing.T) string {
 	return strconv.FormatInt(s.count(t, "SELECT token FROM sexton.leases WHERE key = $1", leaseKey), 10)
 }
 
-// changedUnder is what a session with a token noted, as a condition on changes.
-func changedUnder(token string) string { return "session LIKE 'sexton%#" + token + "'" }
+// changesOfToken returns a condition for the changes of sessions with a token. % matches
+// all tokens.
+func changesOfToken(token string) string { return "session LIKE 'sexton%#" + token + "'" }
 
-// testRunKilled kills a worker in the middle of a batch. Its session in the server lives
-// on and holds locks. With cron off, another copy must notice and finish.
+// testRunKilled kills a worker in the middle of a batch. Its session in the server
+// continues and holds locks. Without a schedule, another worker must detect this and
+// finish the work.
 func testRunKilled(t *testing.T, p program) {
 	t.Helper()
 	s := newWorkSite(t, p)
-	first, pass, _ := s.inBatch(t, "id <= 5", soonDead)
+	first, pass, _ := s.startInBatch(t, "id <= 5", shortSilence)
 	pass()
-	second := s.started(t, soonDead)
+	second := s.startWorker(t, shortSilence)
 	first.signal(t, syscall.SIGKILL)
 	killed := time.Now()
-	require.Equal(t, -1, first.exit(t, stopLimit))
-	s.wait(t, 2*time.Minute, "the other copy to finish", noWork)
+	require.Equal(t, -1, first.waitExit(t, stopLimit))
+	s.wait(t, 2*time.Minute, "the other worker to finish", workDone)
 	t.Logf("finished %s after the kill", time.Since(killed).Round(10*time.Millisecond))
 	require.Equal(t, int64(50), s.count(t, "SELECT count(*) FROM deletions"))
 	second.stop(t)
-	s.cleanedUp(t)
+	s.requireCleanedUp(t)
 }
 
-// testRunServerCrash restarts the server under a worker, as after a crash, in the middle
-// of a batch and again while the worker sleeps.
+// testRunServerCrash crashes and restarts the server in the middle of a worker's batch,
+// and again while the worker is idle. The worker must continue both times.
 func testRunServerCrash(t *testing.T, p program) {
 	server := pgtest.Server(t)
-	s := p.site(t, server.URL("postgres"), gated())
-	s.shut(t, "children")
-	// The crash leaves the worker's lease behind, which it has to wait for: 13 s long
-	// instead of 40.
-	w := s.started(t, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=3s")
+	s := p.site(t, server.URL("postgres"), gatedSetup())
+	s.closeGate(t, "children")
+	// The worker must wait until the lease from before the crash expires: 13 s with this
+	// setting instead of 40 s.
+	w := s.startWorker(t, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=3s")
 	s.exec(t, "DELETE FROM parents WHERE id <= 5")
 	s.wait(t, time.Minute, "the worker to stop in its batch", dbtest.AtGate)
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	s.wait(t, time.Minute, "the server", "true")
 	s.exec(t, "DELETE FROM closed_gate")
-	s.wait(t, time.Minute, "the worker to come back and finish", noWork)
+	s.wait(t, time.Minute, "the worker to reconnect and finish", workDone)
 
-	s.sleeps(t)
+	s.waitIdle(t)
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	s.wait(t, time.Minute, "the server", "true")
 	s.exec(t, "DELETE FROM parents")
-	s.wait(t, time.Minute, "the worker to come back once more", noWork)
+	s.wait(t, time.Minute, "the worker to reconnect again and finish", workDone)
 	require.Equal(t, int64(100), s.count(t, "SELECT count(*) FROM deletions"))
 	w.stop(t)
-	s.cleanedUp(t)
+	s.requireCleanedUp(t)
 }
 
-// testRunBeforeServer starts a worker before there is a server at its address.
+// testRunBeforeServer starts a worker before the server is reachable. With --fail-fast
+// the worker must exit with code 4; otherwise it must wait and then work.
 func testRunBeforeServer(t *testing.T, p program) {
 	server := pgtest.Server(t)
-	s := p.site(t, server.URL("postgres"), gated())
+	s := p.site(t, server.URL("postgres"), gatedSetup())
 	s.exec(t, "DELETE FROM parents")
 	elsewhere, err := os.MkdirTemp("", "sexton-socket-") // t.TempDir is too long for a socket.
 	require.NoError(t, err)
@@ -373,14 +380,14 @@ func testRunBeforeServer(t *testing.T, p program) {
 	late.url = address.String()
 
 	failing := late.start(t, []string{cronOff}, "--fail-fast")
-	require.Equal(t, 4, failing.exit(t, time.Minute), "exit code with --fail-fast")
+	require.Equal(t, 4, failing.waitExit(t, time.Minute), "exit code with --fail-fast")
 	require.Contains(t, failing.log.String(), "database main cannot be reached")
 
 	w := late.start(t, []string{cronOff})
-	w.logged(t, `"msg":"database_unreachable_at_start","database":"main"`)
+	w.waitForLog(t, `"msg":"database_unreachable_at_start","database":"main"`)
 	require.NoError(t, os.Symlink(filepath.Join(server.SocketDir(), ".s.PGSQL.5432"),
 		filepath.Join(elsewhere, ".s.PGSQL.5432")))
-	s.wait(t, time.Minute, "the worker to come and work", noWork)
+	s.wait(t, time.Minute, "the worker to connect and finish", workDone)
 	w.stop(t)
-	s.cleanedUp(t)
+	s.requireCleanedUp(t)
 }

@@ -41,18 +41,19 @@ const (
 	demoLimit = 3 * time.Minute
 )
 
-// demoRun is a demo that has been started, with a temporary folder of its own.
+// demoRun is a demo process with its own temporary folder.
 type demoRun struct {
 	cmd *exec.Cmd
-	// out is what it printed: on both streams in a pseudo-terminal, on standard output
-	// otherwise.
+	// out holds the output: of both streams in a pseudo-terminal, otherwise of standard
+	// output.
 	out, stderr *pgtest.Journal
 	terminal    *os.File
 	tmp         string
 	ended       chan struct{}
 }
 
-// newDemoRun prepares a command line. The end of the test kills what becomes of it.
+// newDemoRun prepares a command without starting it. The end of the test kills its
+// process.
 func newDemoRun(t *testing.T, name string, args ...string) *demoRun {
 	return &demoRun{
 		cmd: exec.CommandContext(t.Context(), name, args...),
@@ -60,7 +61,7 @@ func newDemoRun(t *testing.T, name string, args ...string) *demoRun {
 	}
 }
 
-// startDemo starts the program in a pipe or in a pseudo-terminal.
+// startDemo starts the demo with pipes or in a pseudo-terminal.
 func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRun {
 	d := newDemoRun(t, p.path, append([]string{"demo", "--rows", demoRows}, args...)...)
 	d.cmd.Dir = d.tmp
@@ -69,34 +70,34 @@ func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRu
 		"SEXTON_PG_BIN=" + os.Getenv("SEXTON_PG_BIN"),
 	}
 	if inTerminal {
-		d.inTerminal(t)
+		d.startInTerminal(t)
 		return d
 	}
 	d.cmd.Stdout, d.cmd.Stderr = d.out, d.stderr
 	require.NoError(t, d.cmd.Start())
-	d.started(t, nil)
+	d.watch(t, nil)
 	return d
 }
 
-// inTerminal starts the demo in a pseudo-terminal of 100 columns.
-func (d *demoRun) inTerminal(t *testing.T) {
+// startInTerminal starts the demo in a pseudo-terminal of 100 columns.
+func (d *demoRun) startInTerminal(t *testing.T) {
 	d.terminal = pgtest.Must(pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 40, Cols: 100}))(t)
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(d.out, d.terminal) // EIO once the last process has closed its end.
+		_, _ = io.Copy(d.out, d.terminal) // Copy returns EIO after the last process has closed the terminal.
 	}()
-	d.started(t, copied)
+	d.watch(t, copied)
 }
 
-// started waits in the background for the end, and for that of the output where copied
-// says when that is.
-func (d *demoRun) started(t *testing.T, copied <-chan struct{}) {
+// watch waits in the background for the end of the process and, if copied is set, for the
+// end of its output.
+func (d *demoRun) watch(t *testing.T, copied <-chan struct{}) {
 	t.Helper()
 	pgtest.Guard(t, d.cmd.Process.Pid)
 	go func() {
 		defer close(d.ended)
-		_ = d.cmd.Wait() // ProcessState says how.
+		_ = d.cmd.Wait() // Tests read the exit code from ProcessState.
 		if copied != nil {
 			<-copied
 		}
@@ -112,8 +113,8 @@ func (d *demoRun) started(t *testing.T, copied <-chan struct{}) {
 	})
 }
 
-// openFolder makes a folder that the private server's user can enter, with a path that is
-// short enough for a socket in it.
+// openFolder creates a temporary folder that the private server's user can enter. Its
+// path is short enough for a socket.
 func openFolder(t *testing.T) string {
 	dir := pgtest.Must(os.MkdirTemp("", "d"))(t)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
@@ -121,21 +122,22 @@ func openFolder(t *testing.T) string {
 	return dir
 }
 
-// exit waits for the end and returns the exit code; -1 stands for the end by a signal.
-func (d *demoRun) exit(t *testing.T) int {
+// waitExit waits until the process has ended and returns its exit code, or -1 if a signal
+// ended it.
+func (d *demoRun) waitExit(t *testing.T) int {
 	timer := time.NewTimer(demoLimit)
 	defer timer.Stop()
 	select {
 	case <-d.ended:
 	case <-timer.C:
-		require.Fail(t, "the demo goes on", "%s after it began", demoLimit)
+		require.Fail(t, "the demo has not ended", "waited %s", demoLimit)
 	}
 	return d.cmd.ProcessState.ExitCode()
 }
 
-// nothingLeft waits until neither a file of the demo nor a process that names its folder
-// is there: after a kill others clean up.
-func (d *demoRun) nothingLeft(t *testing.T) {
+// requireNothingLeft waits until the demo's folder is empty and no process has that
+// folder in its command line. After a kill, other processes clean up.
+func (d *demoRun) requireNothingLeft(t *testing.T) {
 	pgtest.WaitFor(t, "an empty folder "+d.tmp, func(context.Context) (bool, error) {
 		entries, err := os.ReadDir(d.tmp)
 		return len(entries) == 0, err
@@ -146,7 +148,7 @@ func (d *demoRun) nothingLeft(t *testing.T) {
 	})
 }
 
-// commandLines are those of all processes.
+// commandLines returns the command lines of all processes.
 func commandLines(ctx context.Context) (string, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil || len(files) == 0 {
@@ -156,7 +158,7 @@ func commandLines(ctx context.Context) (string, error) {
 	var all strings.Builder
 	for _, file := range files {
 		line, err := os.ReadFile(file)
-		if err == nil { // It may have ended since.
+		if err == nil { // The process may have ended.
 			all.Write(line)
 			all.WriteByte('\n')
 		}
@@ -164,34 +166,35 @@ func commandLines(ctx context.Context) (string, error) {
 	return all.String(), nil
 }
 
-// shows waits until the demo has printed something that matches.
-func (d *demoRun) shows(t *testing.T, pattern string) {
+// waitForOutput waits until the demo's output matches a pattern.
+func (d *demoRun) waitForOutput(t *testing.T, pattern string) {
 	expression := regexp.MustCompile(pattern)
 	pgtest.WaitFor(t, "output that matches "+pattern, func(context.Context) (bool, error) {
 		return expression.MatchString(d.out.String()), nil
 	})
 }
 
-// testDemoEndsByItself runs it whole in a pipe and checks its lines and its summary.
-func testDemoEndsByItself(t *testing.T, p program) {
+// testDemoUntilItsEnd runs the demo until its end with pipes, and checks its progress
+// lines and its summary.
+func testDemoUntilItsEnd(t *testing.T, p program) {
 	d := startDemo(t, p, false, "--exit", "--json")
-	require.Zero(t, d.exit(t))
-	d.nothingLeft(t)
+	require.Zero(t, d.waitExit(t))
+	d.requireNothingLeft(t)
 	var s demoSummary
-	require.NoError(t, json.Unmarshal([]byte(d.out.String()), &s), "standard output is one JSON document")
+	require.NoError(t, json.Unmarshal([]byte(d.out.String()), &s), "standard output must be one JSON document")
 	require.InDelta(t, 2000, s.RowsLoaded, 400)
 	require.Positive(t, s.Seconds)
 	for _, scene := range s.Scenes {
 		require.LessOrEqual(t, scene.Acted, scene.Planned, scene.Title)
 		require.Zero(t, scene.Waiting, scene.Title)
-		if scene.Title != "undo" { // Which is no job.
+		if scene.Title != "undo" { // undo is not a job.
 			require.Positive(t, scene.Finished, scene.Title)
 		}
 	}
 	require.Regexp(t, `(?m)^loading sample data: [0-9,]+ of [0-9,]+ rows$`, d.stderr.String())
 	lines := regexp.MustCompile(`(?m)^ *\d+ s \| .*$`).FindAllString(d.stderr.String(), -1)
 	const scenes = 6
-	require.Greater(t, len(lines), 2*scenes, "one line a second and scene")
+	require.Greater(t, len(lines), 2*scenes, "one line per second and scene")
 	last := lines[len(lines)-scenes:]
 	for i, want := range []string{
 		`loose foreign keys: [0-9,]+ of [0-9,]+ parents deleted, 0 pending, [0-9,]+ rows changed`,
@@ -205,8 +208,8 @@ func testDemoEndsByItself(t *testing.T, p program) {
 	}
 }
 
-// testDemoOnADownloadedServer hides the servers that are installed, and those that were
-// downloaded before.
+// testDemoOnADownloadedServer runs the demo with installed and cached servers hidden, so
+// that it must download one.
 func testDemoOnADownloadedServer(t *testing.T, p program) {
 	for _, needed := range [][]string{{"unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"}, {"npm", "ping"}} {
 		if out, err := exec.CommandContext(t.Context(), needed[0], needed[1:]...).CombinedOutput(); err != nil {
@@ -225,37 +228,37 @@ func testDemoOnADownloadedServer(t *testing.T, p program) {
 	}
 	d.cmd.Stdout, d.cmd.Stderr = d.out, d.stderr
 	require.NoError(t, d.cmd.Start())
-	d.started(t, nil)
-	require.Zero(t, d.exit(t))
+	d.watch(t, nil)
+	require.Zero(t, d.waitExit(t))
 	require.Contains(t, d.out.String(), `"rows_loaded"`)
 }
 
-// testDemoIsStopped stops it in the middle.
-func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *testing.T, d *demoRun), code int) {
+// testDemoStop stops the demo while it is running.
+func testDemoStop(t *testing.T, p program, inTerminal bool, stop func(t *testing.T, d *demoRun), code int) {
 	d := startDemo(t, p, inTerminal)
-	d.shows(t, `[1-9][0-9,]* rows changed`)
-	d.servesThePage(t)
+	d.waitForOutput(t, `[1-9][0-9,]* rows changed`)
+	d.requirePage(t)
 	stop(t, d)
-	require.Equal(t, code, d.exit(t))
+	require.Equal(t, code, d.waitExit(t))
 	if code == 0 {
 		require.Regexp(t, `(?m)^loose foreign keys: [0-9,]+ of [0-9,]+ parents deleted`, d.out.String())
-		require.NotContains(t, d.out.String(), "orphans left", "a scene that has not ended has no counts")
+		require.NotContains(t, d.out.String(), "orphans left", "an unfinished scene must not show counts")
 	}
-	d.nothingLeft(t)
+	d.requireNothingLeft(t)
 }
 
-// servesThePage opens the address that the demo prints.
-func (d *demoRun) servesThePage(t *testing.T) {
+// requirePage requests the page at the address that the demo prints.
+func (d *demoRun) requirePage(t *testing.T) {
 	address := regexp.MustCompile(`http://(127\.0\.0\.1:[0-9]+)/`).FindStringSubmatch(d.out.String())
-	require.Len(t, address, 2, "the page's address")
+	require.Len(t, address, 2, "the output must contain the page's address")
 	pgtest.WaitFor(t, "the demo's page", func(ctx context.Context) (bool, error) {
-		code, body := ask(ctx, address[1], "/")
+		code, body := httpGet(ctx, address[1], "/")
 		return code == http.StatusOK && strings.Contains(body, `id="job-loose_foreign_keys_cleanup"`), nil
 	})
 }
 
-// stopDemoBy are the ways to end a demo, with the exit code that follows.
-func stopDemoBy() map[string]func(t *testing.T, d *demoRun) {
+// demoStops returns the ways to stop a demo.
+func demoStops() map[string]func(t *testing.T, d *demoRun) {
 	send := func(signal os.Signal) func(*testing.T, *demoRun) {
 		return func(t *testing.T, d *demoRun) {
 			require.NoError(t, d.cmd.Process.Signal(signal))
@@ -273,12 +276,12 @@ func stopDemoBy() map[string]func(t *testing.T, d *demoRun) {
 	}
 }
 
-// testDemoInterruptedBeforeItsEnd asks for a summary that cannot be given.
-func testDemoInterruptedBeforeItsEnd(t *testing.T, p program) {
+// testDemoInterruptedWhileLoading interrupts a demo before it can print a summary.
+func testDemoInterruptedWhileLoading(t *testing.T, p program) {
 	d := startDemo(t, p, false, "--exit")
-	d.shows(t, `(?m)^loading sample data`)
+	d.waitForOutput(t, `(?m)^loading sample data`)
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 1, d.exit(t))
+	require.Equal(t, 1, d.waitExit(t))
 	require.Equal(t, "sexton: interrupted\n", d.stderr.String())
-	d.nothingLeft(t)
+	d.requireNothingLeft(t)
 }

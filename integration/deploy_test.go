@@ -20,39 +20,39 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-func deployed(t *testing.T, name string) string {
+// readDeployFile returns the text of a file in the folder deploy.
+func readDeployFile(t *testing.T, name string) string {
 	return string(pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", name)))(t))
 }
 
-// The image and the released binaries are built in the same way, with the compiler that
-// the module asks for.
-func TestReleasesAreBuiltAlike(t *testing.T) {
+// The image and the released binaries are built with the same flags, and the image with
+// the Go version of the module.
+func TestReleaseAndImageUseTheSameBuild(t *testing.T) {
 	t.Parallel()
 	flags := regexp.MustCompile(`go build -trimpath -ldflags "-s -w -X (sexton/internal/cli\.version)=\$(?:VERSION|version)" -o \S+ \./cmd/worker`)
-	require.Regexp(t, flags, deployed(t, "Dockerfile"))
-	require.Regexp(t, flags, deployed(t, "release"))
+	require.Regexp(t, flags, readDeployFile(t, "Dockerfile"))
+	require.Regexp(t, flags, readDeployFile(t, "release"))
 	module := pgtest.Must(os.ReadFile(filepath.Join("..", "go.mod")))(t)
 	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(module))
 	require.Len(t, language, 2)
-	require.Contains(t, deployed(t, "Dockerfile"), " golang:"+language[1]+" AS build")
-	require.Contains(t, deployed(t, "Dockerfile"), "\nUSER 65532:65532\n",
-		"not root, by number: an empty image has no names")
+	require.Contains(t, readDeployFile(t, "Dockerfile"), " golang:"+language[1]+" AS build")
+	require.Contains(t, readDeployFile(t, "Dockerfile"), "\nUSER 65532:65532\n",
+		"the user must be a number other than root, because an empty image has no user names")
 }
 
-// A version that would end up as further flags of the linker is refused before anything
-// is built.
-func TestReleaseRefusesAStrangeVersion(t *testing.T) {
+// deploy/release refuses a version that would add linker flags before it builds anything.
+func TestReleaseRefusesInvalidVersion(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1 -X other=1", "$(id)", "a/b"} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join("..", "deploy", "release"), version, t.TempDir())
 		out, err := cmd.CombinedOutput()
 		require.Error(t, err, version)
 		require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%s", out)
-		require.Contains(t, string(out), "is no version")
+		require.Contains(t, string(out), "is not a version")
 	}
 }
 
-// A stamped binary says its version.
+// A binary that was built with the version flag prints that version.
 func testVersionIsStamped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sexton")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags",
@@ -64,7 +64,7 @@ func testVersionIsStamped(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(out), "sexton v7.8.9 ("), "%s", out)
 }
 
-// testExample does what the compose file does, with its files and in its order.
+// testExample runs the commands of the compose file in its order with its files.
 func testExample(t *testing.T, p program) {
 	var compose struct {
 		Services map[string]struct {
@@ -77,21 +77,21 @@ func testExample(t *testing.T, p program) {
 		}
 		Secrets map[string]struct{ File string }
 	}
-	require.NoError(t, yaml.Unmarshal([]byte(deployed(t, "compose.yml")), &compose))
+	require.NoError(t, yaml.Unmarshal([]byte(readDeployFile(t, "compose.yml")), &compose))
 	for _, name := range []string{"migrate", "triggers", "grants", "worker"} {
 		require.True(t, compose.Services[name].ReadOnly, name)
 		require.Equal(t, []string{"ALL"}, compose.Services[name].CapDrop, name)
 	}
 	db := pgtest.New(t)
-	db.Exec(deployed(t, "example/schema.sql"))
+	db.Exec(readDeployFile(t, "example/schema.sql"))
 	folder := filepath.Join("..", "deploy", "example")
-	role := db.CreateRole() // Roles belong to the server, so the test has its own.
+	role := db.CreateRole() // Roles are shared by all databases of the server, so the test needs its own.
 	for _, name := range []string{"migrate", "grants", "triggers"} {
 		command := compose.Services[name].Command
 		require.Contains(t, compose.Services[name].Environment["DATABASE_URL"], "postgres://postgres:", name)
 		if at := slices.Index(command, "--worker"); at > 0 {
 			require.Contains(t, compose.Services["worker"].Environment["DATABASE_URL"], "postgres://"+command[at+1]+":")
-			require.Contains(t, deployed(t, "example/roles.sql"), "CREATE ROLE "+command[at+1]+" LOGIN ")
+			require.Contains(t, readDeployFile(t, "example/roles.sql"), "CREATE ROLE "+command[at+1]+" LOGIN ")
 			command[at+1] = role
 		}
 		p.run(t, folder, db.URL, 0, command...)
@@ -103,26 +103,26 @@ func testExample(t *testing.T, p program) {
 	require.EqualValues(t, 900, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM issues"))
 
 	worker := compose.Services["worker"]
-	require.Equal(t, []string{"127.0.0.1:8686:8686"}, worker.Ports, "this machine alone")
+	require.Equal(t, []string{"127.0.0.1:8686:8686"}, worker.Ports, "only this machine may connect")
 	require.Equal(t, "0.0.0.0:8686", worker.Environment["SEXTON_HTTP__LISTEN"])
-	require.Contains(t, deployed(t, "Dockerfile"), "\nEXPOSE 8686\n")
+	require.Contains(t, readDeployFile(t, "Dockerfile"), "\nEXPOSE 8686\n")
 	require.Len(t, worker.Secrets, 1)
 	require.Equal(t, "/run/secrets/"+worker.Secrets[0], worker.Environment["SEXTON_HTTP__PASSWORD_FILE"])
 	require.Contains(t, compose.Secrets[worker.Secrets[0]].File, "${PAGE_PASSWORD_FILE:?",
-		"no password that everybody knows")
+		"the password must have no default")
 	require.NotEmpty(t, worker.Environment["DATABASE_URL"])
-	asConfigured(t, p, folder, db.URL, worker.Environment)
+	checkConfiguration(t, p, folder, db.URL, worker.Environment)
 }
 
-// testKubernetes has the program read what a pod of deploy/kubernetes has in its files
-// and environment. tools/release decodes the manifests.
+// testKubernetes makes the program read the files and environment of a pod of
+// deploy/kubernetes. tools/release decodes the manifests.
 func testKubernetes(t *testing.T, p program) {
 	dir := t.TempDir()
 	p.environ = append(slices.Clone(p.environ), "SEXTON_HTTP__LISTEN=0.0.0.0:8686")
-	require.Contains(t, deployed(t, "kubernetes/worker.yaml"), `{name: SEXTON_HTTP__LISTEN, value: "0.0.0.0:8686"}`)
-	require.Contains(t, deployed(t, "kubernetes/worker.yaml"), "DATABASE_URL: postgres://sexton:")
-	require.Contains(t, deployed(t, "kubernetes/install.yaml"), "args: [grants, --worker, sexton, --apply]\n")
-	for document := range strings.SplitSeq(deployed(t, "kubernetes/worker.yaml"), "\n---\n") {
+	require.Contains(t, readDeployFile(t, "kubernetes/worker.yaml"), `{name: SEXTON_HTTP__LISTEN, value: "0.0.0.0:8686"}`)
+	require.Contains(t, readDeployFile(t, "kubernetes/worker.yaml"), "DATABASE_URL: postgres://sexton:")
+	require.Contains(t, readDeployFile(t, "kubernetes/install.yaml"), "args: [grants, --worker, sexton, --apply]\n")
+	for document := range strings.SplitSeq(readDeployFile(t, "kubernetes/worker.yaml"), "\n---\n") {
 		var object struct {
 			Data       map[string]string
 			StringData map[string]string `yaml:"stringData"`
@@ -140,9 +140,9 @@ func testKubernetes(t *testing.T, p program) {
 	p.run(t, dir, "postgres://ann@localhost/app", 0, "config", "check")
 }
 
-// asConfigured takes the program's own variables from a deployment, and has the program
-// read its configuration with them.
-func asConfigured(t *testing.T, p program, folder, url string, environment map[string]string) {
+// checkConfiguration makes the program read its configuration with the environment of a
+// deployment.
+func checkConfiguration(t *testing.T, p program, folder, url string, environment map[string]string) {
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("geheim\n"), 0o600))
 	require.NotEmpty(t, environment["SEXTON_HTTP__PASSWORD_FILE"])
@@ -168,23 +168,23 @@ func asConfigured(t *testing.T, p program, folder, url string, environment map[s
 	require.Equal(t, password, shown.HTTP.PasswordFile)
 }
 
-// testPageUnit reads the drop-in that opens the page, and hands the password over as
-// systemd does.
+// testPageUnit checks the systemd drop-in that enables the page, and passes the password
+// like systemd.
 func testPageUnit(t *testing.T, p program) {
-	require.Contains(t, deployed(t, "systemd/sexton.service"), "\nExecReload=/bin/kill -HUP $MAINPID\n",
-		"as docs/operations.md says")
-	unit := deployed(t, "systemd/page.conf")
+	require.Contains(t, readDeployFile(t, "systemd/sexton.service"), "\nExecReload=/bin/kill -HUP $MAINPID\n",
+		"docs/operations.md describes the reload")
+	unit := readDeployFile(t, "systemd/page.conf")
 	environment := map[string]string{}
 	for _, line := range regexp.MustCompile(`(?m)^Environment=(\w+)=(.*)$`).FindAllStringSubmatch(unit, -1) {
 		environment[line[1]] = line[2]
 	}
 	credential := regexp.MustCompile(`(?m)^LoadCredential=(\w+):/etc/sexton/\w+$`).FindStringSubmatch(unit)
 	require.Len(t, credential, 2)
-	require.Equal(t, "%d/"+credential[1], environment["SEXTON_HTTP__PASSWORD_FILE"], "where systemd puts it")
+	require.Equal(t, "%d/"+credential[1], environment["SEXTON_HTTP__PASSWORD_FILE"], "systemd's path of the credential")
 	folder := filepath.Join("..", "deploy", "example")
-	asConfigured(t, p, folder, "postgres://ann@localhost/app", environment)
+	checkConfiguration(t, p, folder, "postgres://ann@localhost/app", environment)
 
-	// Or in a file, as documented.
+	// The documents also describe these settings in a file.
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, credential[1]), []byte("geheim\n"), 0o600))
 	path := filepath.Join(dir, "sexton.yaml")
@@ -220,15 +220,16 @@ func readAlerts(t *testing.T) map[string]alert {
 	return alerts
 }
 
-// Metric names with what stands in braces behind them, and label matchers in those.
+// selectorPattern matches metric names with their label matchers in braces,
+// matcherPattern single matchers.
 var (
 	selectorPattern = regexp.MustCompile(`\b(sexton_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcherPattern  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
 	groupPattern    = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
 )
 
-// labelValues are those that the program gives, by metric and label. Others come from the
-// configuration.
+// labelValues returns the label values that the program uses, by metric and label. Other
+// labels have values from the configuration.
 func labelValues() map[string]map[string][]string {
 	states := []string{"listening", "polling", "disconnected"}
 	return map[string]map[string][]string{
@@ -247,7 +248,7 @@ func labelValues() map[string]map[string][]string {
 	}
 }
 
-// skipReasons are why a diff may stay where it is.
+// skipReasons returns the reasons for which a diff may be skipped.
 func skipReasons() (reasons []string) {
 	for _, reason := range extdiff.Skips() {
 		reasons = append(reasons, string(reason))
@@ -255,7 +256,8 @@ func skipReasons() (reasons []string) {
 	return reasons
 }
 
-// documentedReasons are the reasons to wait that docs/troubleshooting.md explains.
+// documentedReasons returns the reasons for waiting that docs/troubleshooting.md
+// explains.
 func documentedReasons() []string {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md"))
 	if err != nil {
@@ -270,7 +272,8 @@ func documentedReasons() []string {
 	return reasons
 }
 
-// checkExpression says what an expression names that the program does not have.
+// checkExpression returns an error for each metric and label of an expression that the
+// program does not have.
 func checkExpression(expr string) []string {
 	var findings []string
 	known := map[string]metrics.Metric{}
@@ -285,8 +288,8 @@ func checkExpression(expr string) []string {
 	}
 	var labels []string
 	for _, selector := range selectorPattern.FindAllStringSubmatch(expr, -1) {
-		metric, there := known[selector[1]]
-		if !there {
+		metric, exists := known[selector[1]]
+		if !exists {
 			findings = append(findings, "there is no metric "+selector[1])
 			continue
 		}
@@ -310,7 +313,7 @@ func checkMatcher(metric metrics.Metric, label, value string) []string {
 		return []string{fmt.Sprintf("metric %s has no label %s", metric.Name, label)}
 	}
 	if strings.HasPrefix(value, "$") {
-		return nil // A dashboard's variable.
+		return nil // The value is a variable of the dashboard.
 	}
 	var findings []string
 	for prefix, byLabel := range labelValues() {
@@ -324,7 +327,7 @@ func checkMatcher(metric metrics.Metric, label, value string) []string {
 	return findings
 }
 
-func TestAlertsNameWhatThereIs(t *testing.T) {
+func TestAlertsUseExistingMetrics(t *testing.T) {
 	t.Parallel()
 	guide := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "alerts.md")))(t)
 	rules := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", "prometheus", "alerts_test.yml")))(t)
@@ -336,36 +339,36 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 		require.NotEmpty(t, alert.Annotations["description"], name)
 		require.Equal(t, `{{ or $externalLabels.sexton_docs "file:///usr/share/doc/sexton/docs" }}/alerts.md#`+
 			strings.ToLower(name), alert.Annotations["runbook_url"], name)
-		require.Contains(t, string(guide), "\n## "+name+"\n", "a section of docs/alerts.md")
-		require.Contains(t, string(rules), "\n        alertname: "+name+"\n", "a test of the alert")
+		require.Contains(t, string(guide), "\n## "+name+"\n", "docs/alerts.md must have a section for the alert")
+		require.Contains(t, string(rules), "\n        alertname: "+name+"\n", "alerts_test.yml must test the alert")
 	}
 	for _, section := range regexp.MustCompile(`(?m)^## (Sexton\w+)$`).FindAllStringSubmatch(string(guide), -1) {
-		require.Contains(t, alerts, section[1], "sections of docs/alerts.md")
+		require.Contains(t, alerts, section[1], "the alert of a section in docs/alerts.md must exist")
 	}
 }
 
-// Where the program has a limit of its own, the alert has the same.
-func TestAlertsHaveTheProgramsLimits(t *testing.T) {
+// If the program warns at a limit, the alert uses the same limit.
+func TestAlertLimitsMatchTheProgram(t *testing.T) {
 	t.Parallel()
 	alerts := readAlerts(t)
 	require.True(t, strings.HasSuffix(alerts["SextonGhostUsersBacklog"].Expr,
-		fmt.Sprintf(" > %d", riverjobs.GhostBacklogAlert)), "runs warn from as many on")
-	// Runs warn of these themselves, and count it.
+		fmt.Sprintf(" > %d", riverjobs.GhostBacklogAlert)), "the limit at which runs warn")
+	// Runs also warn of these users, and count the warnings in this metric.
 	require.Contains(t, alerts["SextonGhostUsersFailing"].Expr, metrics.GhostErrorAlerts)
 	require.Contains(t, alerts["SextonTombstonesOld"].Expr, " > 600")
 }
 
-// The dashboard draws what the program shows, each panel in a place of its own.
-func TestDashboardNamesWhatThereIs(t *testing.T) {
+// The dashboard uses existing metrics, and its panels do not overlap.
+func TestDashboardUsesExistingMetrics(t *testing.T) {
 	t.Parallel()
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", "grafana", "sexton.json")))(t)
-	type position struct{ X, Y, W, H int }
+	type gridPosition struct{ X, Y, W, H int }
 	var dashboard struct {
 		UID    string
 		Panels []struct {
 			ID      int
 			Title   string
-			GridPos position `json:"gridPos"`
+			GridPos gridPosition `json:"gridPos"`
 			Targets []struct{ Expr string }
 		}
 		Templating struct {
@@ -383,21 +386,21 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 				metrics.BacklogGivenUp,
 				metrics.GhostUsersDestroyed, metrics.Deletions,
 			}, metric.Name) {
-			require.Contains(t, string(text), metric.Name, "each job has its panel")
+			require.Contains(t, string(text), metric.Name, "the dashboard must use the metric")
 		}
 	}
-	var taken []position
+	var taken []gridPosition
 	ids := map[int]bool{}
 	for _, panel := range dashboard.Panels {
-		at := panel.GridPos
+		position := panel.GridPos
 		require.False(t, ids[panel.ID], "id of %s", panel.Title)
 		ids[panel.ID] = true
-		require.LessOrEqual(t, at.X+at.W, 24, panel.Title)
+		require.LessOrEqual(t, position.X+position.W, 24, panel.Title)
 		for _, other := range taken {
-			apart := at.X >= other.X+other.W || other.X >= at.X+at.W || at.Y >= other.Y+other.H || other.Y >= at.Y+at.H
-			require.True(t, apart, "%s lies over another panel", panel.Title)
+			apart := position.X >= other.X+other.W || other.X >= position.X+position.W || position.Y >= other.Y+other.H || other.Y >= position.Y+position.H
+			require.True(t, apart, "%s overlaps another panel", panel.Title)
 		}
-		taken = append(taken, at)
+		taken = append(taken, position)
 		require.NotEmpty(t, panel.Targets, panel.Title)
 		for _, target := range panel.Targets {
 			require.Empty(t, checkExpression(target.Expr), panel.Title)

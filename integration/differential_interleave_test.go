@@ -14,26 +14,25 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// interleaving is the course of the transactions that overlap a deletion, and of the
-// worker's runs between them.
+// interleaving is the order of the transactions that overlap a deletion, and of the
+// worker's runs between their stages.
 type interleaving struct {
 	*scenario
 
 	sessions []*session
-	// deleting are the transactions of the last deletions.
+	// deleting holds the transactions of the last deletions.
 	deleting []*session
-	// behind reports that tombstones may have been committed behind what a run had come
-	// to.
-	behind bool
+	// mayHaveSkipped is true if tombstones may have been committed that sort before
+	// tombstones that a run had already read.
+	mayHaveSkipped bool
 }
 
-// drawInterleaving draws the sessions and the last deletions and runs all of that in the
-// twin.
+// drawInterleaving draws the sessions and the last deletions, and runs them in the twin.
 func (c *scenario) drawInterleaving() *interleaving {
 	x := &interleaving{scenario: c}
 	f := c.drawDeletes()
 	for i := range rapid.SampledFrom([]int{2, 1, 3, 0}).Draw(c.rt, "sessions") {
-		s := c.drawSession(f, c.others[i], c.lane.name+"_"+string(rune('a'+i)))
+		s := c.drawSession(f, c.others[i], c.pair.name+"_"+string(rune('a'+i)))
 		if len(s.early)+len(s.late) > 0 {
 			x.sessions = append(x.sessions, s)
 		}
@@ -46,7 +45,7 @@ func (c *scenario) drawInterleaving() *interleaving {
 		c.mix.count("deletions overlap")
 	}
 	for i, sql := range f.deletes {
-		if !c.natively(sql) {
+		if !c.runNatively(sql) {
 			continue
 		}
 		s := x.deleting[i%len(x.deleting)]
@@ -55,105 +54,106 @@ func (c *scenario) drawInterleaving() *interleaving {
 		}
 		s.early = append(s.early, sql)
 	}
-	c.look()
+	c.readTwin()
 	if len(x.sessions) > 0 {
 		c.mix.count("case with sessions")
 	}
 	return x
 }
 
-// run plays the interleaving in our database, with the worker's runs between its stages.
+// run runs the interleaving in our database, with one run of the worker after each stage.
 func (x *interleaving) run() {
 	x.flush()
 	for _, s := range x.sessions {
-		x.arrive(s)
+		x.beginSession(s)
 	}
 	for _, s := range x.deleting {
-		x.arrive(s)
+		x.beginSession(s)
 	}
 	for stage := range stages {
-		x.reach(stage)
-		if stage == stages-1 || !slices.ContainsFunc(x.all(), func(s *session) bool { return !s.over }) {
+		x.advance(stage)
+		if stage == stages-1 || !slices.ContainsFunc(x.allSessions(), func(s *session) bool { return !s.ended }) {
 			break
 		}
-		x.behind = x.behind || slices.ContainsFunc(x.open(), func(s *session) bool { return s.deletes })
-		x.pass(x.open())
-		if !x.behind {
-			pending, _ := x.left()
+		x.mayHaveSkipped = x.mayHaveSkipped || slices.ContainsFunc(x.openSessions(), func(s *session) bool { return s.deletes })
+		x.runPass(x.openSessions())
+		if !x.mayHaveSkipped {
+			pending, _ := x.countLeft()
 			require.Zero(x.rt, pending, "tombstones are left after the run")
-			x.expectNoOrphans()
+			x.requireNoOrphans()
 		}
 	}
 	x.finish()
 }
 
-// expectNoOrphans expects that no row has lost a parent, whoever had it locked, unless
-// there are late children already: those wait for the second look, which comes when all
-// older transactions have ended.
-func (x *interleaving) expectNoOrphans() {
-	if slices.ContainsFunc(x.all(), func(s *session) bool { return s.arrived && len(s.late) > 0 }) {
+// requireNoOrphans requires that no row refers to a deleted parent, even if a session had
+// locked the row. It checks nothing if late children have been inserted: they wait for
+// the recheck, which runs after all older transactions have ended.
+func (x *interleaving) requireNoOrphans() {
+	if slices.ContainsFunc(x.allSessions(), func(s *session) bool { return s.lateDone && len(s.late) > 0 }) {
 		return
 	}
-	x.mix.count("look for orphans while sessions are open")
+	x.mix.count("check for orphans while sessions are open")
 	found := x.exec(x.main, "ours", "EXECUTE orphans")
 	require.Equal(x.rt, "0", string(found[0].Rows[0][0]), "children are left after the run")
 }
 
-// finish runs the worker when everybody has gone. One run is enough, but for tombstones
-// behind an earlier one, and where something that is not of this test had a transaction
-// open in the database while the run looked at its horizons.
+// finish runs the worker after all sessions have ended. One run is enough, except for
+// tombstones that an earlier run may have skipped, and if a session of another program
+// had a transaction open in the database during the run.
 func (x *interleaving) finish() {
-	x.pass(nil)
+	x.runPass(nil)
 	const most = 3
 	for range most {
-		pending, unconfirmed := x.left()
+		pending, unchecked := x.countLeft()
 		switch {
-		case pending > 0 && x.behind:
-			x.mix.count("run for tombstones that came late")
-		case pending == 0 && unconfirmed > 0:
-			x.mix.count(shutOut)
+		case pending > 0 && x.mayHaveSkipped:
+			x.mix.count("run for late tombstones")
+		case pending == 0 && unchecked > 0:
+			x.mix.count(lateRecheck)
 		default:
 			return
 		}
-		x.pass(nil)
+		x.runPass(nil)
 	}
 }
 
-func (x *interleaving) all() []*session { return slices.Concat(x.deleting, x.sessions) }
+func (x *interleaving) allSessions() []*session { return slices.Concat(x.deleting, x.sessions) }
 
-// open are the sessions whose transactions have not ended.
-func (x *interleaving) open() []*session {
-	return slices.DeleteFunc(x.all(), func(s *session) bool { return s.over })
+// openSessions returns the sessions whose transactions have not ended.
+func (x *interleaving) openSessions() []*session {
+	return slices.DeleteFunc(x.allSessions(), func(s *session) bool { return s.ended })
 }
 
-// arrive begins a transaction and runs what comes before the deletion.
-func (x *interleaving) arrive(s *session) {
+// beginSession begins a transaction and runs its statements from before the deletion.
+func (x *interleaving) beginSession(s *session) {
 	begin := []string{s.begin}
 	if s.name != "" {
-		// Whoever has notified cannot prepare.
+		// A transaction that executed NOTIFY cannot be prepared.
 		begin = append(begin, "SET LOCAL sexton.notify = off")
 	}
 	x.exec(s.conn, "session", strings.Join(append(begin, s.early...), ";\n"))
 }
 
-// reach brings every session to a stage.
-func (x *interleaving) reach(stage int) {
-	for _, s := range x.open() {
+// advance runs the statements of all sessions that belong to a stage.
+func (x *interleaving) advance(stage int) {
+	for _, s := range x.openSessions() {
 		if stage >= s.lateAt {
-			x.comeLate(s)
+			x.runLate(s)
 		}
 		if stage >= s.endAt {
-			x.end(s)
+			x.endSession(s)
 		}
 	}
 }
 
-// comeLate runs what comes after the deletion.
-func (c *scenario) comeLate(s *session) {
-	if s.arrived {
+// runLate runs a session's statements from after the deletion, and prepares the
+// transaction if it has a name.
+func (c *scenario) runLate(s *session) {
+	if s.lateDone {
 		return
 	}
-	s.arrived = true
+	s.lateDone = true
 	script := s.late
 	if s.name != "" {
 		script = append(slices.Clone(script), "PREPARE TRANSACTION "+quoteText(s.name))
@@ -163,9 +163,9 @@ func (c *scenario) comeLate(s *session) {
 	}
 }
 
-func (c *scenario) end(s *session) {
-	c.comeLate(s)
-	s.over = true
+func (c *scenario) endSession(s *session) {
+	c.runLate(s)
+	s.ended = true
 	end := s.end
 	if s.name != "" {
 		end += " PREPARED " + quoteText(s.name)
@@ -173,8 +173,8 @@ func (c *scenario) end(s *session) {
 	c.exec(s.conn, "session", end)
 }
 
-// pass runs the worker once. A session that it waits for ends, and with that the wait.
-func (c *scenario) pass(open []*session) *loosefk.Stats {
+// runPass runs the worker once. It ends sessions for which the worker waits.
+func (c *scenario) runPass(open []*session) *loosefk.Stats {
 	type ending struct {
 		report jobrun.Report
 		err    error
@@ -187,7 +187,7 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 		close(ended)
 	}()
 	var end ending
-	pause, patience := watchEvery, time.After(watchFor)
+	pause, giveUp := watchEvery, time.After(watchFor)
 	for done := false; !done; {
 		if len(open) == 0 {
 			end = <-ended
@@ -198,15 +198,15 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 			done = true
 		case <-time.After(pause):
 			pause = min(2*pause, watchSeldom)
-			for _, s := range c.awaited(open) {
+			for _, s := range c.findBlockers(open) {
 				c.mix.count("worker waits for a session")
-				c.end(s)
+				c.endSession(s)
 				pause = watchEvery
 			}
-			open = slices.DeleteFunc(open, func(s *session) bool { return s.over })
-		case <-patience:
+			open = slices.DeleteFunc(open, func(s *session) bool { return s.ended })
+		case <-giveUp:
 			for _, s := range open {
-				c.end(s)
+				c.endSession(s)
 			}
 			open = nil
 		}
@@ -215,7 +215,7 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 	require.NoError(c.rt, end.err)
 	stats := &loosefk.Stats{}
 	require.NoError(c.rt, json.Unmarshal(end.report.Stats, stats))
-	// Where rapid cannot make the case fail again it leaves out what is told to it.
+	// If rapid cannot reproduce the failure, it omits what was logged with rapid.T.
 	if end.report.Outcome != jobrun.Done || len(stats.Errors) > 0 {
 		c.logf("a run was %s: %s, statistics %s", end.report.Outcome, end.report.Reason, end.report.Stats)
 	}
@@ -226,20 +226,20 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 	return stats
 }
 
-// watchEvery is how soon somebody looks whether the worker waits; if it does not, the
-// next look takes twice as long, up to watchSeldom. A wait of the worker lasts 200 ms and
-// comes back after seconds: on a busy machine all looks may fall between two waits, so
-// that the sessions end after watchFor. That is before a statement has waited for its
-// whole time, which is an error of the run: the settings of the test give a lock no less
-// time than the statement, so that Postgres cannot say that it was a lock.
+// watchEvery is the first interval at which runPass checks whether the worker waits for a
+// session. The interval doubles up to watchSeldom. A wait of the worker lasts 200 ms and
+// repeats after seconds. On a busy machine all checks may fall between two waits, so all
+// sessions end after watchFor. That is earlier than the timeout of a statement, which
+// would be an error of the run: in this test the lock timeout equals the statement
+// timeout, so Postgres cannot report a lock timeout first.
 const (
 	watchEvery  = 2 * time.Millisecond
 	watchSeldom = 100 * time.Millisecond
 	watchFor    = 3 * time.Second
 )
 
-// blockersSQL lists the sessions that others in this database wait for; 0 is a prepared
-// transaction.
+// blockersSQL returns the ids of the sessions for which other sessions of this database
+// wait. 0 stands for a prepared transaction.
 const blockersSQL = `
 SELECT DISTINCT blocker
 FROM pg_locks AS wanted
@@ -247,8 +247,8 @@ JOIN pg_stat_activity AS waiting ON waiting.pid = wanted.pid AND waiting.datname
 CROSS JOIN LATERAL unnest(pg_blocking_pids(wanted.pid)) AS blocker
 WHERE NOT wanted.granted`
 
-// awaited are those of the sessions that the worker waits for.
-func (c *scenario) awaited(open []*session) []*session {
+// findBlockers returns those open sessions for which the worker waits.
+func (c *scenario) findBlockers(open []*session) []*session {
 	found, err := c.watcher.Query(c.ctx, blockersSQL, pgx.QueryExecModeCacheStatement)
 	require.NoError(c.rt, err)
 	blockers, err := pgx.CollectRows(found, pgx.RowTo[uint32])
@@ -256,7 +256,7 @@ func (c *scenario) awaited(open []*session) []*session {
 	var awaited []*session
 	for _, s := range open {
 		pid := s.conn.PgConn().PID()
-		if s.name != "" && s.arrived {
+		if s.name != "" && s.lateDone {
 			pid = 0
 		}
 		if slices.Contains(blockers, pid) {

@@ -15,19 +15,19 @@ import (
 	"sexton/internal/config"
 )
 
-// shutOut counts parents that the first run after everybody's end has not confirmed. It
-// may happen, but seldom.
-const shutOut = "run for parents that were not confirmed at once"
+// lateRecheck names the count of cases in which the first run after the end of all
+// sessions did not recheck all parents. This happens rarely.
+const lateRecheck = "run for parents that were not rechecked in the first run"
 
-// mix counts what was drawn, and the time that it took.
+// mix counts what was drawn, and measures the time by phase.
 type mix struct {
 	mu                   sync.Mutex
 	schemas, cases, runs int
-	// merged are the mixes that this one is made of.
+	// merged is the number of mixes that merge added.
 	merged int
 	counts map[string]int
 	spent  map[string]time.Duration
-	// phase has been going on since the time.
+	// phase is the current phase. It began at since.
 	phase string
 	since time.Time
 }
@@ -36,10 +36,10 @@ func newMix() *mix { return &mix{counts: map[string]int{}, spent: map[string]tim
 
 func (m *mix) count(what string) { m.counts[what]++ }
 
-// add counts several at once.
+// add adds n to a count.
 func (m *mix) add(what string, n int) { m.counts[what] += n }
 
-// clock ends one phase and begins another; an empty one is none.
+// clock ends the current phase and begins another one, or none if phase is empty.
 func (m *mix) clock(phase string) {
 	now := time.Now()
 	if m.phase != "" {
@@ -48,7 +48,7 @@ func (m *mix) clock(phase string) {
 	m.phase, m.since = phase, now
 }
 
-// describe counts what a schema that has passed was made of.
+// describe counts the elements of a schema whose cases have passed.
 func (m *mix) describe(s *schema, pace config.Pace) {
 	m.schemas++
 	m.count("schema under pace " + string(pace))
@@ -95,7 +95,7 @@ func (m *mix) describe(s *schema, pace config.Pace) {
 	m.count(fmt.Sprintf("schema with chain of %02d", deepest))
 }
 
-// merge adds another mix.
+// merge adds the counts of another mix.
 func (m *mix) merge(other *mix) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,8 +118,8 @@ func (m *mix) report(t *testing.T) {
 		float64(m.cases)/total.Seconds())
 }
 
-// check logs what all shapes were made of, and expects that nothing is missing where that
-// cannot be chance: with all shapes and enough cases.
+// check logs all counts. If all shapes ran with enough cases, it requires that every kind
+// of case occurred, because a missing one cannot be chance then.
 func (m *mix) check(t *testing.T) {
 	t.Helper()
 	for _, what := range slices.Sorted(maps.Keys(m.counts)) {
@@ -137,79 +137,79 @@ func (m *mix) check(t *testing.T) {
 		"reference with condition",
 		"reference of several columns", "reference across schemas",
 		"reference to a parent that another column refers to", "reference with delete limit",
-		"session statement undone", "ROLLBACK TO here", "key used again", "row that lives with a key used again",
+		"session statement undone", "ROLLBACK TO here", "key used again", "row kept because its parent's key was used again",
 	} {
-		require.Positive(t, m.counts[what], "%s: the draws have lost it", what)
+		require.Positive(t, m.counts[what], "%s: never drawn", what)
 	}
-	require.LessOrEqual(t, m.counts[shutOut], m.cases/100, shutOut)
+	require.LessOrEqual(t, m.counts[lateRecheck], m.cases/100, lateRecheck)
 }
 
-// reused is a case in which keys that were deleted are inserted again before the worker
-// comes by: the one difference from native foreign keys. Those have removed the old rows'
-// children by then; a worker that comes later cannot tell old children from new ones, and
-// keeps all. So the twin's rows have to be among ours, and each surplus row of ours has
-// parents that live.
+// checkReusedKeys runs a case in which deleted keys are inserted again before the worker
+// runs. This is the only difference from native foreign keys, which have already deleted
+// the old children at that time. The worker cannot distinguish old children from new ones
+// and keeps all. So the rows of the twin must exist in our database, and the parents of
+// all other rows must exist.
 //
-// Afterwards both databases begin anew, as the tables differ.
-func (c *scenario) reused() {
+// Afterwards both databases are emptied, because the tables differ.
+func (c *scenario) checkReusedKeys() {
 	c.fill()
 	before := slices.Clone(c.alive)
 	c.workload()
 	c.flush()
-	c.look()
-	ours := map[place]bool{}
+	c.readTwin()
+	ours := map[rowID]bool{}
 	for _, r := range c.rows(c.main) {
-		ours[r.place] = true
+		ours[r.rowID] = true
 	}
 	for _, r := range before {
 		t := c.schema.tables[r.table]
-		if ours[r.place] || t.keying == keyless || !rapid.Bool().Draw(c.rt, "used again") {
+		if ours[r.rowID] || t.keying == keyless || !rapid.Bool().Draw(c.rt, "used again") {
 			continue
 		}
 		made := t.made
 		t.made = r.number
-		c.both(t.insert(c.drawRow(t, c.living())))
+		c.runInBoth(t.insert(c.drawRow(t, c.livingRows())))
 		t.made = made
 		c.mix.count("key used again")
-		c.look()
+		c.readTwin()
 	}
 	c.fill()
 	c.flush()
 	x := &interleaving{scenario: c}
 	x.finish()
-	x.expectNoOrphans()
+	x.requireNoOrphans()
 	c.compareReused()
-	stats := c.pass(nil)
+	stats := c.runPass(nil)
 	require.False(c.rt, stats.Changed(), "a run without work must change nothing, but: %+v", stats)
 
 	tables := make([]string, len(c.schema.tables))
 	for i, t := range c.schema.tables {
 		tables[i] = t.sql()
 	}
-	c.both("TRUNCATE " + strings.Join(tables, ", "))
+	c.runInBoth("TRUNCATE " + strings.Join(tables, ", "))
 	c.script.Reset()
 	c.exec(c.main, "ours", "SET sexton.truncate = 'ignore'; TRUNCATE "+strings.Join(tables, ", ")+
 		"; RESET sexton.truncate;"+
 		"DELETE FROM public.loose_foreign_keys_deleted_records")
-	c.look()
+	c.readTwin()
 }
 
 func (c *scenario) compareReused() {
-	pending, unconfirmed := c.left()
-	require.Zero(c.rt, pending+unconfirmed, "tombstones are left after the run")
-	ours := map[place]bool{}
+	pending, unchecked := c.countLeft()
+	require.Zero(c.rt, pending+unchecked, "tombstones are left after the run")
+	ours := map[rowID]bool{}
 	for _, r := range c.rows(c.main) {
-		ours[r.place] = true
+		ours[r.rowID] = true
 	}
 	for _, r := range c.rows(c.native) {
-		require.True(c.rt, ours[r.place], "native foreign keys leave %s %s", c.schema.tables[r.table].sql(), r.text)
-		delete(ours, r.place)
+		require.True(c.rt, ours[r.rowID], "native foreign keys leave %s %s", c.schema.tables[r.table].sql(), r.text)
+		delete(ours, r.rowID)
 	}
-	c.mix.add("row that lives with a key used again", len(ours))
+	c.mix.add("row kept because its parent's key was used again", len(ours))
 }
 
-// fill adds rows to the tables. References may point anywhere, so the native checks are
-// off meanwhile.
+// fill adds rows to the tables. The references may form cycles, so the native checks are
+// disabled during the insert.
 func (c *scenario) fill() {
 	numbers := make([][]int, len(c.schema.tables))
 	more := make([]int, len(c.schema.tables))
@@ -222,7 +222,7 @@ func (c *scenario) fill() {
 	}
 	var script strings.Builder
 	for i, t := range c.schema.tables {
-		rows := make([]fresh, more[i])
+		rows := make([]newRow, more[i])
 		for n := range rows {
 			rows[n] = c.drawRow(t, numbers)
 		}
@@ -232,32 +232,32 @@ func (c *scenario) fill() {
 	}
 	c.exec(c.native, "native", "SET session_replication_role = replica;\n"+script.String()+
 		"RESET session_replication_role")
-	// Statements of one script share a transaction with those before the first BEGIN.
-	c.ours("BEGIN;\n" + script.String() + "COMMIT")
-	c.look()
+	// Without BEGIN all statements of a script would run in one transaction.
+	c.queueSQL("BEGIN;\n" + script.String() + "COMMIT")
+	c.readTwin()
 }
 
-// drawRow draws a row whose parents are among the given rows of each table.
-func (c *scenario) drawRow(t *table, numbers [][]int) fresh {
-	drawn := fresh{kind: rapid.SampledFrom(rowKinds()).Draw(c.rt, "kind"), targets: make([]int, len(t.references))}
+// drawRow draws a row whose parents are among the given row numbers of each table.
+func (c *scenario) drawRow(t *table, numbers [][]int) newRow {
+	drawn := newRow{kind: rapid.SampledFrom(rowKinds()).Draw(c.rt, "kind"), targets: make([]int, len(t.references))}
 	for i, r := range t.references {
 		drawn.targets[i] = c.drawTarget(r, numbers[slices.Index(c.schema.tables, r.parent)])
 	}
 	return drawn
 }
 
-// drawTarget draws one of the numbers, or -1 for NULL.
+// drawTarget draws one of the row numbers, or -1 for NULL.
 func (c *scenario) drawTarget(r *reference, numbers []int) int {
 	at := rapid.IntRange(-1, len(numbers)-1).Draw(c.rt, "target")
 	if at < 0 {
 		return -1
 	}
-	c.referred[place{slices.Index(c.schema.tables, r.parent), numbers[at]}] = true
+	c.referred[rowID{slices.Index(c.schema.tables, r.parent), numbers[at]}] = true
 	return numbers[at]
 }
 
-// living are the numbers of all tables' living rows.
-func (c *scenario) living() [][]int {
+// livingRows returns the numbers of the rows that exist in the twin, by table.
+func (c *scenario) livingRows() [][]int {
 	numbers := make([][]int, len(c.schema.tables))
 	for _, r := range c.alive {
 		numbers[r.table] = append(numbers[r.table], r.number)
@@ -265,10 +265,10 @@ func (c *scenario) living() [][]int {
 	return numbers
 }
 
-// workload runs some transactions, which may be rolled back as a whole or in part.
+// workload runs transactions that may be rolled back completely or to a savepoint.
 func (c *scenario) workload() {
 	for range rapid.IntRange(1, 3).Draw(c.rt, "transactions") {
-		c.control("BEGIN")
+		c.runControl("BEGIN")
 		before := c.alive
 		for range rapid.IntRange(1, 4).Draw(c.rt, "statements") {
 			if rapid.IntRange(0, 5).Draw(c.rt, "savepoint") == 5 {
@@ -278,7 +278,7 @@ func (c *scenario) workload() {
 		}
 		end := rapid.SampledFrom([]string{"COMMIT", "ROLLBACK"}).Draw(c.rt, "end")
 		c.mix.count(end)
-		c.control(end)
+		c.runControl(end)
 		if end == "ROLLBACK" {
 			c.alive = before
 		}
@@ -286,18 +286,18 @@ func (c *scenario) workload() {
 }
 
 func (c *scenario) savepoint() {
-	c.control("SAVEPOINT here")
+	c.runControl("SAVEPOINT here")
 	before := c.alive
 	c.statement()
 	end := rapid.SampledFrom([]string{"ROLLBACK TO here", "RELEASE here"}).Draw(c.rt, "end of savepoint")
 	c.mix.count(end)
-	c.control(end)
+	c.runControl(end)
 	if end != "RELEASE here" {
 		c.alive = before
 	}
 }
 
-// statement runs one statement that both databases take.
+// statement runs one random statement in both databases.
 func (c *scenario) statement() {
 	at := rapid.IntRange(0, len(c.schema.tables)-1).Draw(c.rt, "table")
 	t, numbers := c.schema.tables[at], c.numbers(at)
@@ -312,12 +312,12 @@ func (c *scenario) statement() {
 			sql = t.delete(rapid.SampledFrom(numbers).Draw(c.rt, "row"))
 		}
 	case "delete some":
-		// By a condition, which also meets rows that natively are gone already.
+		// The condition also matches rows that a native foreign key has already deleted.
 		sql = fmt.Sprintf("DELETE FROM %s WHERE note %% 4 = %d", t.sql(), rapid.IntRange(0, 3).Draw(c.rt, "remainder"))
 	case "delete in two tables":
 		other := (at + rapid.IntRange(1, len(c.schema.tables)-1).Draw(c.rt, "other table")) % len(c.schema.tables)
 		remainder := rapid.IntRange(0, 4).Draw(c.rt, "remainder")
-		sql = fmt.Sprintf("WITH gone AS (DELETE FROM %s WHERE note %% 5 = %[2]d RETURNING note) DELETE FROM %[3]s WHERE note %% 5 = %[2]d",
+		sql = fmt.Sprintf("WITH deleted AS (DELETE FROM %s WHERE note %% 5 = %[2]d RETURNING note) DELETE FROM %[3]s WHERE note %% 5 = %[2]d",
 			t.sql(), remainder, c.schema.tables[other].sql())
 	case "delete in partition":
 		if len(t.partitions) > 0 {
@@ -326,25 +326,25 @@ func (c *scenario) statement() {
 		}
 	case "insert":
 		number := t.made
-		sql = t.insert(c.drawRow(t, c.living()))
-		c.alive = append(slices.Clone(c.alive), row{place: place{at, number}})
+		sql = t.insert(c.drawRow(t, c.livingRows()))
+		c.alive = append(slices.Clone(c.alive), row{rowID: rowID{at, number}})
 	case "move":
 		numbers = c.movable(at)
 		if len(numbers) > 0 && len(t.references) > 0 {
-			sql = t.point(rapid.SampledFrom(numbers).Draw(c.rt, "row"), c.drawRow(t, c.living()).targets)
+			sql = t.setParents(rapid.SampledFrom(numbers).Draw(c.rt, "row"), c.drawRow(t, c.livingRows()).targets)
 		}
 	case "update":
 		if len(numbers) > 0 {
-			sql = t.renote(rapid.SampledFrom(numbers).Draw(c.rt, "row"), rapid.IntRange(0, 9).Draw(c.rt, "note"))
+			sql = t.setNote(rapid.SampledFrom(numbers).Draw(c.rt, "row"), rapid.IntRange(0, 9).Draw(c.rt, "note"))
 		}
 	}
 	if sql != "" {
 		c.mix.count(kind)
-		c.both(sql)
+		c.runInBoth(sql)
 	}
 }
 
-// movable are the living rows of a table that may be given other parents.
+// movable returns the rows of a table that exist in the twin and may get other parents.
 func (c *scenario) movable(table int) []int {
 	var numbers []int
 	for _, r := range c.alive {

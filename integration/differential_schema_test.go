@@ -10,17 +10,17 @@ import (
 	"sexton/internal/definitions"
 )
 
-// schemaNames are those that the tables of a case are spread over. The first needs
-// quotes, as most names of these tests do.
+// schemaNames returns the schemas of the tables. The first name needs quotes, like most
+// names in these tests.
 func schemaNames() []string { return []string{`App "Data"`, "other"} }
 
-// keyKind is a family of types that a key and the columns that refer to it may have,
-// column by column.
+// keyKind describes the types of a key and the types that columns referring to it may
+// have, column by column.
 type keyKind struct {
 	types   []string
 	columns [][]string
-	// value makes the key of row number n, as texts. A column alone does not identify a
-	// row.
+	// value returns the key of row number n as texts. One column alone does not identify
+	// a row.
 	value func(n int) []string
 }
 
@@ -59,8 +59,8 @@ func keyKinds() []keyKind {
 	}
 }
 
-// reference is one foreign key: a native one or its like in one database, a definition in
-// the other.
+// reference is one foreign key. In one database it is a native foreign key or a trigger,
+// in the other one a definition.
 type reference struct {
 	columns     []string
 	types       []string
@@ -68,29 +68,30 @@ type reference struct {
 	action      definitions.Action
 	deleteLimit int
 	indexed     bool
-	// kind restricts the reference to rows of that kind; empty means all.
+	// kind restricts the reference to rows of that kind. Empty means all rows.
 	kind string
-	// state is the column that update_column_to sets to gone.
+	// state is the column that update_column_to sets to stateChanged.
 	state string
 }
 
-// What state columns hold.
+// These are the values of state columns before and after the parent's deletion.
 const (
-	intact = "7"
-	gone   = "-1"
+	stateInitial = "7"
+	stateChanged = "-1"
 )
 
-// rowKinds are the values of the column for conditions, which nothing changes.
+// rowKinds returns the values of the column for conditions. No statement changes it.
 func rowKinds() []string { return []string{"Kind A", "b"} }
 
-// keying is what makes a table's key one.
+// keying is the constraint of a table's key.
 type keying string
 
 const (
 	primary keying = "primary key"
-	// unique is a key beside the primary key, which definitions have to name.
+	// unique is a unique constraint in addition to the primary key. Definitions must name
+	// its columns.
 	unique keying = "unique key"
-	// keyless tables have nothing that could be referred to.
+	// keyless tables have no key, so no reference can point to them.
 	keyless keying = "no key"
 )
 
@@ -99,26 +100,26 @@ type table struct {
 	kind         keyKind
 	key          []string
 	keying       keying
-	// partitions are the names of the leaves; none for a plain table.
+	// partitions holds the names of the partitions. It is empty for an ordinary table.
 	partitions []string
 	references []*reference
-	// made counts the rows ever made: a key is never used twice.
+	// made counts the rows that were ever inserted, because keys are not reused.
 	made int
 }
 
 type schema struct{ tables []*table }
 
-// shape restricts what is drawn, so that each kind of schema comes often enough.
+// shape restricts the drawn schemas, so that each kind of schema occurs often enough.
 type shape struct {
-	// share says how many times as many schemas are drawn as of the most expensive shape.
+	// share is the number of schemas drawn for each schema of the most expensive shape.
 	share      int
 	tables     []int
 	keys       []keyKind
 	partitions bool
 }
 
-// drawSchema draws tables that refer to each other at will: chains, cycles, themselves,
-// several times to one parent.
+// drawSchema draws tables with random references: chains, cycles, references to the same
+// table, and several references to one parent.
 func drawSchema(rt *rapid.T, s shape) *schema {
 	names := []string{"Mixed Case", "plain", `quo"ted`, "select", "näh", "dot.ted"}
 	drawn := &schema{}
@@ -126,7 +127,7 @@ func drawSchema(rt *rapid.T, s shape) *schema {
 		t := &table{name: names[i%len(names)], kind: rapid.SampledFrom(s.keys).Draw(rt, "key"), keying: primary}
 		t.schema = rapid.SampledFrom(schemaNames()).Draw(rt, "schema")
 		if i >= len(names) {
-			// Its namesake is in the other schema.
+			// The table with the same name is in the other schema.
 			other := slices.Index(schemaNames(), drawn.tables[i-len(names)].schema)
 			t.schema = schemaNames()[1-other]
 		}
@@ -139,7 +140,7 @@ func drawSchema(rt *rapid.T, s shape) *schema {
 		drawn.tables = append(drawn.tables, t)
 	}
 	for i, t := range drawn.tables {
-		// The second table always refers to something, so that no case is idle.
+		// The second table always has a reference, so that every case has work.
 		for j := range rapid.IntRange(min(i, 1), 3).Draw(rt, "references") {
 			t.references = append(t.references, drawReference(rt, drawn, j))
 		}
@@ -194,11 +195,11 @@ func (s *schema) isParent(t *table) bool {
 	})
 }
 
-// native reports whether Postgres has such a foreign key itself.
-func (r *reference) native() bool { return r.kind == "" && r.action != definitions.UpdateColumn }
+// isNative reports whether Postgres has an equivalent foreign key.
+func (r *reference) isNative() bool { return r.kind == "" && r.action != definitions.UpdateColumn }
 
-// ancestry is how many steps a table's farthest parent is away, and whether the table is,
-// through others or at once, its own parent.
+// ancestry returns the length of the longest chain of references from a table, and
+// whether the table refers to itself directly or through other tables.
 func (s *schema) ancestry(start *table) (steps int, cyclic bool) {
 	reached := map[*table]bool{}
 	for level := []*table{start}; ; steps++ {

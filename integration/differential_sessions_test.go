@@ -7,50 +7,52 @@ import (
 	"pgregory.net/rapid"
 )
 
-// session is a transaction that begins before parents are deleted and ends later.
-// Natively it comes before that deletion as a whole.
+// session is a transaction that begins before parents are deleted and ends later. In the
+// twin it runs completely before that deletion.
 type session struct {
 	conn  *pgx.Conn
 	begin string
-	// early statements run before the deletion, late ones, which may bring late children,
-	// after it.
+	// early statements run before the deletion. late statements run after it and may
+	// insert late children.
 	early, late []string
-	// end is COMMIT or ROLLBACK, of the session itself or of the transaction that it has
-	// prepared under a name.
+	// end is COMMIT or ROLLBACK. If name is set, the transaction is prepared under that
+	// name first.
 	end  string
 	name string
-	// lateAt and endAt are stages of the interleaving.
+	// lateAt and endAt are the stages in which the late statements run and the session
+	// ends.
 	lateAt, endAt int
-	// deletes reports that it leaves tombstones of its own. They bear the time at which
-	// the transaction began, so they may come to stand behind others that a run has
-	// loaded already and wait for the next run.
+	// deletes is true if the session creates tombstones. Their created_at is the start of
+	// the transaction, so they may sort before tombstones that a run has already read,
+	// and then wait for the next run.
 	deletes bool
 
-	// arrived and over are how far it is.
-	arrived, over bool
+	// lateDone is true if the late statements have run, ended if the transaction has
+	// ended.
+	lateDone, ended bool
 }
 
-// stages of the interleaving: before the first run of the worker, after it, and after the
-// second one.
+// stages is the number of stages: before the first run of the worker, after the first
+// run, and after the second run.
 const stages = 3
 
-// forecast is what the last deletions are going to do, before any session has run.
+// forecast describes the effect of the last deletions, computed before any session runs.
 type forecast struct {
 	deletes []string
-	// doomed are the rows that go, by table.
+	// doomed holds the numbers of the rows that will be deleted, by table.
 	doomed [][]int
-	// affected are rows that go or change with their parents, unreached the ones that
-	// nothing happens to and that nothing refers to.
-	affected, unreached []place
-	claimed             map[place]bool
+	// affected holds rows that will be deleted or changed because of their parents.
+	// unreached holds rows that do not change and to which no row refers.
+	affected, unreached []rowID
+	claimed             map[rowID]bool
 }
 
-// drawDeletes draws statements that delete rows by their keys, and the forecast of what
-// they do.
+// drawDeletes draws statements that delete rows by their keys, and returns them with
+// their forecast.
 func (c *scenario) drawDeletes() *forecast {
-	f := &forecast{claimed: map[place]bool{}, doomed: make([][]int, len(c.schema.tables))}
-	direct := map[place]bool{}
-	c.look()
+	f := &forecast{claimed: map[rowID]bool{}, doomed: make([][]int, len(c.schema.tables))}
+	direct := map[rowID]bool{}
+	c.readTwin()
 	for i, t := range c.schema.tables {
 		numbers := c.numbers(i)
 		if len(numbers) == 0 || !c.schema.isParent(t) {
@@ -62,39 +64,39 @@ func (c *scenario) drawDeletes() *forecast {
 			f.deletes = append(f.deletes, t.delete(drawn...))
 		}
 		for _, n := range drawn {
-			direct[place{i, n}] = true
+			direct[rowID{i, n}] = true
 		}
 	}
-	before, referred := c.keep()
+	before, referred := c.copyRows()
 	c.exec(c.native, "native", "BEGIN")
-	f.deletes = slices.DeleteFunc(f.deletes, func(sql string) bool { return !c.natively(sql) })
+	f.deletes = slices.DeleteFunc(f.deletes, func(sql string) bool { return !c.runNatively(sql) })
 	after := c.rows(c.native)
 	c.exec(c.native, "native", "ROLLBACK")
 
-	survives := map[place]string{}
+	survives := map[rowID]string{}
 	for _, r := range after {
-		survives[r.place] = r.text
+		survives[r.rowID] = r.text
 	}
 	for _, r := range before {
-		text, there := survives[r.place]
+		text, there := survives[r.rowID]
 		if !there {
 			f.doomed[r.table] = append(f.doomed[r.table], r.number)
 		}
 		switch {
-		case direct[r.place]:
+		case direct[r.rowID]:
 		case text != r.text:
-			f.affected = append(f.affected, r.place)
-		case !referred[r.place]:
-			f.unreached = append(f.unreached, r.place)
+			f.affected = append(f.affected, r.rowID)
+		case !referred[r.rowID]:
+			f.unreached = append(f.unreached, r.rowID)
 		}
 	}
 	return f
 }
 
-// free are those of the places whose rows live and which no session has taken.
-func (c *scenario) free(f *forecast, places []place) []place {
-	return slices.DeleteFunc(slices.Clone(places), func(p place) bool {
-		return f.claimed[p] || !slices.ContainsFunc(c.alive, func(r row) bool { return r.place == p && !r.marked })
+// unclaimed returns the given rows that exist and that no session has claimed.
+func (c *scenario) unclaimed(f *forecast, places []rowID) []rowID {
+	return slices.DeleteFunc(slices.Clone(places), func(p rowID) bool {
+		return f.claimed[p] || !slices.ContainsFunc(c.alive, func(r row) bool { return r.rowID == p && !r.marked })
 	})
 }
 
@@ -129,24 +131,24 @@ func (c *scenario) drawSession(f *forecast, conn *pgx.Conn, name string) *sessio
 	return s
 }
 
-// drawStep draws one statement, which may be taken back at once.
+// drawStep draws one statement, which may be rolled back to a savepoint immediately.
 func (c *scenario) drawStep(s *session, draw func() string) []string {
-	// It would be natural to draw the statement alone, but what is taken back must not
-	// count as done.
+	// The savepoint is set before the draw, because the effects of the draw must be
+	// undone together with the statement.
 	undone := rapid.IntRange(0, 5).Draw(c.rt, "undone") == 5
 	alive, deletes := c.alive, s.deletes
 	if undone {
 		c.exec(c.native, "native", "SAVEPOINT step")
 	}
 	sql := draw()
-	if sql != "" && !c.natively(sql) {
+	if sql != "" && !c.runNatively(sql) {
 		sql, s.deletes = "", deletes
 	}
 	if undone {
 		c.exec(c.native, "native", "ROLLBACK TO step")
 		c.alive, s.deletes = alive, deletes
 	} else {
-		c.lookAfter(sql)
+		c.readTwinAfter(sql)
 	}
 	switch {
 	case sql == "":
@@ -158,10 +160,10 @@ func (c *scenario) drawStep(s *session, draw func() string) []string {
 	return []string{sql}
 }
 
-// drawEarly draws a statement on a row that the deletion reaches. It runs before that,
-// and the worker meets its lock.
+// drawEarly draws a statement for a row that the deletion affects. It runs before the
+// deletion, and the worker meets its row lock.
 func (c *scenario) drawEarly(f *forecast, s *session) string {
-	candidates := c.free(f, f.affected)
+	candidates := c.unclaimed(f, f.affected)
 	if len(candidates) == 0 {
 		return ""
 	}
@@ -173,44 +175,44 @@ func (c *scenario) drawEarly(f *forecast, s *session) string {
 		"early update",
 	}).Draw(c.rt, "early statement")
 	if kind == "early delete" && !slices.Contains(f.doomed[p.table], p.number) {
-		// Others may count on what is below a row that would stay.
+		// Other sessions may rely on the descendants of a row that would be kept.
 		kind = "early update"
 	}
 	c.mix.count(kind)
 	switch kind {
 	case "early lock":
-		return "SELECT FROM " + t.sql() + " WHERE " + t.is(p.number) + " FOR UPDATE"
+		return "SELECT FROM " + t.sql() + " WHERE " + t.matchKeys(p.number) + " FOR UPDATE"
 	case "early share":
-		return "SELECT FROM " + t.sql() + " WHERE " + t.is(p.number) + " FOR KEY SHARE"
+		return "SELECT FROM " + t.sql() + " WHERE " + t.matchKeys(p.number) + " FOR KEY SHARE"
 	case "early move":
-		// To rows that stay: else the deletion might reach what is below this row, and
-		// others count on that too.
-		return t.point(p.number, c.drawRow(t, c.without(f.doomed)).targets)
+		// The new parents must be kept. Otherwise the deletion would also affect
+		// descendants of this row, on which other sessions may rely.
+		return t.setParents(p.number, c.drawRow(t, c.livingRowsExcept(f.doomed)).targets)
 	case "early delete":
 		s.deletes = true
 		return t.delete(p.number)
 	}
-	return t.renote(p.number, 100+p.number)
+	return t.setNote(p.number, 100+p.number)
 }
 
-// drawLate draws a statement that runs when the parents are gone already: mostly a child
-// of one of them.
+// drawLate draws a statement that runs after the parents were deleted, mostly one that
+// inserts a child of such a parent.
 func (c *scenario) drawLate(f *forecast, s *session) string {
 	kind := rapid.SampledFrom([]string{
 		"late insert", "late move", "late insert", "late delete",
 		"late update",
 	}).Draw(c.rt, "late statement")
-	candidates := c.free(f, f.unreached)
+	candidates := c.unclaimed(f, f.unreached)
 	if len(candidates) == 0 || s.begin != "BEGIN" {
-		// With a snapshot of its own it would fail on rows that the worker has changed
-		// meanwhile for older deletions.
+		// A transaction with an older snapshot would fail on rows that the worker has
+		// changed since then.
 		kind = "late insert"
 	}
 	if kind == "late insert" {
-		// Rows that others have made are not seen by this one.
-		t := c.drawBereft(f)
+		// The session does not see rows of other sessions, so it inserts a new row.
+		t := c.drawChildTable(f)
 		c.mix.count(kind)
-		return t.insert(c.drawRow(t, c.fated(f)))
+		return t.insert(c.drawRow(t, c.drawParentKeys(f)))
 	}
 	p := rapid.SampledFrom(candidates).Draw(c.rt, "unreached row")
 	f.claimed[p] = true
@@ -222,14 +224,15 @@ func (c *scenario) drawLate(f *forecast, s *session) string {
 		return t.delete(p.number)
 	case kind == "late move" && len(t.references) > 0:
 		c.mix.count(kind)
-		return t.point(p.number, c.drawRow(t, c.fated(f)).targets)
+		return t.setParents(p.number, c.drawRow(t, c.drawParentKeys(f)).targets)
 	}
 	c.mix.count("late update")
-	return t.renote(p.number, 100+p.number)
+	return t.setNote(p.number, 100+p.number)
 }
 
-// drawBereft draws a table, if there is one, with a reference to doomed parents.
-func (c *scenario) drawBereft(f *forecast) *table {
+// drawChildTable draws a table with a reference to doomed parents, or any table if there
+// is none.
+func (c *scenario) drawChildTable(f *forecast) *table {
 	tables := slices.DeleteFunc(slices.Clone(c.schema.tables), func(t *table) bool {
 		return !slices.ContainsFunc(t.references,
 			func(r *reference) bool { return len(f.doomed[slices.Index(c.schema.tables, r.parent)]) > 0 })
@@ -240,10 +243,10 @@ func (c *scenario) drawBereft(f *forecast) *table {
 	return rapid.SampledFrom(tables).Draw(c.rt, "table")
 }
 
-// fated are the living rows of each table, those that are doomed alone where there are
-// any and the draw is so.
-func (c *scenario) fated(f *forecast) [][]int {
-	numbers := c.living()
+// drawParentKeys returns the numbers of the rows of each table that new references may
+// use. In most cases these are only the doomed rows, if the table has any.
+func (c *scenario) drawParentKeys(f *forecast) [][]int {
+	numbers := c.livingRows()
 	for i := range numbers {
 		doomed := slices.DeleteFunc(slices.Clone(numbers[i]),
 			func(n int) bool { return !slices.Contains(f.doomed[i], n) })
@@ -254,9 +257,10 @@ func (c *scenario) fated(f *forecast) [][]int {
 	return numbers
 }
 
-// without are the living rows of each table but for some.
-func (c *scenario) without(some [][]int) [][]int {
-	numbers := c.living()
+// livingRowsExcept returns the numbers of the existing rows of each table without the
+// given ones.
+func (c *scenario) livingRowsExcept(some [][]int) [][]int {
+	numbers := c.livingRows()
 	for i := range numbers {
 		numbers[i] = slices.DeleteFunc(numbers[i], func(n int) bool { return slices.Contains(some[i], n) })
 	}

@@ -12,8 +12,8 @@ import (
 	"sexton/internal/definitions"
 )
 
-// create is the script that makes the tables, without foreign keys, in place of those of
-// the case before.
+// create returns SQL that replaces the tables of the previous case by those of this
+// schema, without foreign keys.
 func (s *schema) create() string {
 	var sql strings.Builder
 	quoted := make([]string, len(schemaNames()))
@@ -63,7 +63,8 @@ func (s *schema) create() string {
 	return sql.String()
 }
 
-// definitions reads the schema's definitions from a file's text. JSON is YAML, too.
+// definitions returns the schema's definitions, parsed from a file. The file has JSON,
+// which is valid YAML.
 func (s *schema) definitions(t require.TestingT) []definitions.Definition {
 	type condition struct {
 		Column string `json:"column"`
@@ -90,7 +91,7 @@ func (s *schema) definitions(t require.TestingT) []definitions.Definition {
 				e.ParentColumn = oneOrMore(r.parent.key)
 			}
 			if r.state != "" {
-				e.TargetValue = gone
+				e.TargetValue = stateChanged
 			}
 			if r.kind != "" {
 				e.Conditions = []condition{{Column: "kind", Value: r.kind}}
@@ -112,21 +113,21 @@ func oneOrMore(names []string) any {
 	return names
 }
 
-// emulation is a function for triggers that do on the deletion of a parent what no
-// foreign key of Postgres does.
+// emulation creates a trigger function that runs its argument as a statement when a
+// parent is deleted, for actions that Postgres's foreign keys do not have.
 const emulation = `CREATE FUNCTION public.emulate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE TG_ARGV[0] USING OLD;
 	RETURN NULL;
 END $$`
 
-// constrain is the script with the native foreign keys, and with triggers in the place of
-// those that Postgres does not have: conditional ones, and such as set another column.
+// constrain returns SQL that adds the native foreign keys, and triggers for references
+// that Postgres does not have: conditional ones, and those that set another column.
 func (s *schema) constrain() string {
 	var sql strings.Builder
 	for _, t := range s.tables {
 		for i, r := range t.references {
-			if r.native() {
+			if r.isNative() {
 				action := "SET NULL"
 				if r.action == definitions.Delete {
 					action = "CASCADE"
@@ -143,7 +144,8 @@ func (s *schema) constrain() string {
 	return sql.String()
 }
 
-// emulate is what happens to the children of $1, a deleted parent's row.
+// emulate returns the statement that changes the children of $1, the row of a deleted
+// parent.
 func (t *table) emulate(r *reference) string {
 	terms := make([]string, len(r.columns))
 	nulls := make([]string, len(r.columns))
@@ -159,21 +161,21 @@ func (t *table) emulate(r *reference) string {
 	case definitions.Nullify:
 		return fmt.Sprintf("UPDATE %s SET %s WHERE %s", t.sql(), strings.Join(nulls, ", "), where)
 	case definitions.UpdateColumn:
-		return fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s", t.sql(), quoteName(r.state), gone, where)
+		return fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s", t.sql(), quoteName(r.state), stateChanged, where)
 	case definitions.Delete:
 	}
 	return fmt.Sprintf("DELETE FROM %s WHERE %s", t.sql(), where)
 }
 
-// fresh is a row to be inserted.
-type fresh struct {
+// newRow is a row to insert.
+type newRow struct {
 	kind string
-	// targets are the numbers of its parents' rows; below zero is NULL.
+	// targets holds the row numbers of the parents. A negative number means NULL.
 	targets []int
 }
 
-// insert makes rows, whose notes are their numbers.
-func (t *table) insert(rows ...fresh) string {
+// insert returns a statement that inserts rows. Their notes are their numbers.
+func (t *table) insert(rows ...newRow) string {
 	columns := slices.Concat([]string{"number", "note", "kind"}, t.key)
 	for _, r := range t.references {
 		columns = append(columns, r.columns...)
@@ -187,17 +189,17 @@ func (t *table) insert(rows ...fresh) string {
 		for j, r := range t.references {
 			values = append(values, r.value(row.targets[j])...)
 			if r.state != "" {
-				values = append(values, intact)
+				values = append(values, stateInitial)
 			}
 		}
 		tuples[i] = "(" + strings.Join(values, ", ") + ")"
-		// Rolled back or not, the key is used up.
+		// A key is not reused, even if the insert is rolled back.
 		t.made++
 	}
 	return fmt.Sprintf("INSERT INTO %s (%s) VALUES %s", t.sql(), quoteNames(columns), strings.Join(tuples, ", "))
 }
 
-// value is the key of row number n, quoted.
+// value returns the quoted key of row number n.
 func (t *table) value(n int) []string {
 	values := t.kind.value(n)
 	for i, text := range values {
@@ -206,8 +208,8 @@ func (t *table) value(n int) []string {
 	return values
 }
 
-// value is what refers to row number n of the parent. A reference of several columns is
-// none with NULL in one of them.
+// value returns the quoted values that refer to row number n of the parent. For a
+// negative n, one column is NULL, so that the row refers to no parent.
 func (r *reference) value(n int) []string {
 	if n < 0 {
 		values := r.parent.value(0)
@@ -217,27 +219,27 @@ func (r *reference) value(n int) []string {
 	return r.parent.value(n)
 }
 
-// point gives a row new parents, in all its columns.
-func (t *table) point(n int, targets []int) string {
+// setParents returns a statement that sets all references of a row.
+func (t *table) setParents(n int, targets []int) string {
 	var sets []string
 	for i, r := range t.references {
 		for j, value := range r.value(targets[i]) {
 			sets = append(sets, quoteName(r.columns[j])+" = "+value)
 		}
 	}
-	return fmt.Sprintf("UPDATE %s SET %s WHERE %s", t.sql(), strings.Join(sets, ", "), t.is(n))
+	return fmt.Sprintf("UPDATE %s SET %s WHERE %s", t.sql(), strings.Join(sets, ", "), t.matchKeys(n))
 }
 
-func (t *table) renote(n, note int) string {
-	return fmt.Sprintf("UPDATE %s SET note = %d WHERE %s", t.sql(), note, t.is(n))
+func (t *table) setNote(n, note int) string {
+	return fmt.Sprintf("UPDATE %s SET note = %d WHERE %s", t.sql(), note, t.matchKeys(n))
 }
 
-// delete names the rows by their keys, as an application does.
+// delete returns a statement that deletes rows by their keys, like an application.
 func (t *table) delete(numbers ...int) string {
-	return fmt.Sprintf("DELETE FROM %s WHERE %s", t.sql(), t.is(numbers...))
+	return fmt.Sprintf("DELETE FROM %s WHERE %s", t.sql(), t.matchKeys(numbers...))
 }
 
-func (t *table) is(numbers ...int) string {
+func (t *table) matchKeys(numbers ...int) string {
 	keys := make([]string, len(numbers))
 	for i, n := range numbers {
 		keys[i] = "(" + strings.Join(t.value(n), ", ") + ")"
@@ -245,8 +247,8 @@ func (t *table) is(numbers ...int) string {
 	return fmt.Sprintf("(%s) IN (%s)", quoteNames(t.key), strings.Join(keys, ", "))
 }
 
-// orphans prepares a query that counts the references of rows that something should have
-// been done about.
+// orphans returns a PREPARE statement for a query that counts references to missing
+// parents.
 func (s *schema) orphans() string {
 	counts := []string{"0"}
 	for _, t := range s.tables {
@@ -260,7 +262,7 @@ func (s *schema) orphans() string {
 				refers = append(refers, "child.kind = "+quoteText(r.kind))
 			}
 			if r.state != "" {
-				refers = append(refers, fmt.Sprintf("child.%s <> %s", quoteName(r.state), gone))
+				refers = append(refers, fmt.Sprintf("child.%s <> %s", quoteName(r.state), stateChanged))
 			}
 			counts = append(counts,
 				fmt.Sprintf("(SELECT count(*) FROM %s AS child WHERE %s AND NOT EXISTS (SELECT FROM %s AS parent WHERE %s))",
@@ -270,15 +272,16 @@ func (s *schema) orphans() string {
 	return "PREPARE orphans AS SELECT " + strings.Join(counts, " + ")
 }
 
-// content prepares a query for all rows: number of the table, number of the row, whether
-// a parent's deletion has changed its state, the whole row.
+// content returns a PREPARE statement for a query of all rows: the table's number, the
+// row's number, whether a parent's deletion has changed the row's state, and the whole
+// row.
 func (s *schema) content() string {
 	queries := make([]string, len(s.tables))
 	for i, t := range s.tables {
 		marked := []string{"false"}
 		for _, r := range t.references {
 			if r.state != "" {
-				marked = append(marked, fmt.Sprintf("%s = %s", quoteName(r.state), gone))
+				marked = append(marked, fmt.Sprintf("%s = %s", quoteName(r.state), stateChanged))
 			}
 		}
 		queries[i] = fmt.Sprintf("SELECT %d, entry.number, %s, entry::text FROM %s AS entry", i,

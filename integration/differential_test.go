@@ -20,12 +20,12 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// TestDifferential draws schemas, rows and workloads and runs them in two databases: one
-// whose foreign keys are Postgres's own, and one with definitions and a worker. While it
-// runs, other sessions hold locks on rows that it has to clean, and insert children of
-// parents that it has cleaned up after already. When all have gone, both databases must
-// be equal and nothing left to do. The type scenario says what that means for late
-// children.
+// TestDifferential draws schemas, rows and workloads, and runs them in two databases: one
+// with native foreign keys, and one with definitions and a worker. During the worker's
+// runs, other sessions hold locks on affected rows and insert children of parents that
+// the worker has already cleaned up. After all sessions have ended, both databases must
+// have equal rows, and no tombstone or recheck may be left. The type scenario describes
+// how late children are compared.
 //
 // A failure prints the flags that replay it: -run with the name of its shape, and
 // -rapid.seed.
@@ -45,7 +45,7 @@ func TestDifferential(t *testing.T) {
 			partitions: true,
 		},
 	}, func(t *testing.T, _ string, s shape) {
-		l := newLane(t)
+		l := newPair(t)
 		for n := 0; n == 0 || n < s.share && ownNumber; n++ {
 			rapid.Check(t, func(rt *rapid.T) { l.check(rt, s) })
 		}
@@ -54,8 +54,8 @@ func TestDifferential(t *testing.T) {
 	})
 }
 
-// drawMore sets the number of schemas, unless flags say how many or which, and reports
-// whether it has.
+// drawMore sets the number of schemas and returns true, unless flags set a number, a seed
+// or a file.
 func drawMore(t *testing.T) bool {
 	given := false
 	flag.Visit(func(f *flag.Flag) {
@@ -67,38 +67,39 @@ func drawMore(t *testing.T) bool {
 	return !given
 }
 
-// lane is a pair of databases, used for one schema after the other, with the sessions on
-// them.
-type lane struct {
-	ctx    context.Context //nolint:containedctx // the test's, for code that has no test at hand
+// pair is a pair of databases that is used for one schema after the other, with its
+// sessions.
+type pair struct {
+	ctx    context.Context //nolint:containedctx // the test's context, for code without a *testing.T
 	name   string
 	worker *worker
 	defs   []definitions.Definition
-	// main and native run the workload, watcher looks on, others overlap.
+	// main and native run the workload. watcher reads locks. others run the overlapping
+	// transactions.
 	main, native, watcher *pgx.Conn
 	others                []*pgx.Conn
-	// twoPhase reports that the server can prepare transactions.
+	// twoPhase is true if the server supports prepared transactions.
 	twoPhase bool
 	mix      *mix
-	// logf tells what rapid may leave out.
+	// logf logs to the test, because rapid may omit what is logged with rapid.T.
 	logf func(format string, args ...any)
 }
 
-func newLane(t *testing.T) *lane {
+func newPair(t *testing.T) *pair {
 	ours, native := dbtest.New(t).Database, pgtest.New(t)
-	l := &lane{
+	l := &pair{
 		ctx: t.Context(), name: ours.Name, worker: newWorker(t, ours, "worker", slog.New(slog.DiscardHandler), nil),
 		main: connectQuietly(t, ours.URL), native: connectQuietly(t, native.URL), watcher: connectQuietly(t, ours.URL),
 		mix: newMix(), logf: t.Logf,
 	}
-	// Rests between statements change no outcome. Who waits for a session of the test
-	// waits as long as may be: how soon the test gets to end the session is the machine's
-	// affair.
+	// Pauses between statements do not change the result. The lock timeout is as long as
+	// possible, because on a busy machine the test may end the blocking session late.
 	l.worker.config.LooseForeignKeys.Duty = 100
-	// A machine that is busy gives the test's own sessions no time for as long as the default.
+	// On a busy machine the sessions of the test may not run for as long as the default
+	// timeout.
 	l.worker.config.Jobs.StatementTimeout *= 4
 	l.worker.config.Jobs.LockTimeout = l.worker.config.Jobs.StatementTimeout
-	// A run ends by the time of a statement before its lease does.
+	// A run must reach the timeout of a statement before its lease ends.
 	l.worker.config.Databases[0].Limits.Runtime = 50 * time.Second
 	for range 4 {
 		l.others = append(l.others, connectQuietly(t, ours.URL))
@@ -111,26 +112,26 @@ func newLane(t *testing.T) *lane {
 	return l
 }
 
-// connect opens a session that the test closes at its end. Statements go out as plain
-// text, since each case has tables of its own.
+// connect opens a connection. The end of the test closes it. Statements use the simple
+// protocol, because each case has other tables.
 func connect(t *testing.T, url string) *pgx.Conn {
 	settings := pgtest.Must(pgx.ParseConfig(url))(t)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	return pgtest.ConnectAs(t, settings)
 }
 
-// connectQuietly is connect without notices, of which dropping a schema sends one for
-// each table.
+// connectQuietly opens a connection like connect without notices. Dropping a schema would
+// send one for each table.
 func connectQuietly(t *testing.T, url string) *pgx.Conn {
 	conn := connect(t, url)
 	pgtest.Exec(t, conn, "SET client_min_messages = warning")
 	return conn
 }
 
-// check draws a schema and runs some cases on it, each with more rows, a workload and the
-// worker.
-func (l *lane) check(rt *rapid.T, s shape) {
-	c := &scenario{lane: l, rt: rt, schema: drawSchema(rt, s), referred: map[place]bool{}}
+// check draws a schema and runs several cases on it. Each case adds rows, runs a
+// workload, sessions and the worker, and compares the databases.
+func (l *pair) check(rt *rapid.T, s shape) {
+	c := &scenario{pair: l, rt: rt, schema: drawSchema(rt, s), referred: map[rowID]bool{}}
 	l.clear(c)
 	l.mix.clock("create")
 	defer l.mix.clock("")
@@ -150,8 +151,8 @@ func (l *lane) check(rt *rapid.T, s shape) {
 	l.worker.track(l.ctx, rt, l.defs)
 	for range drawCases(rt) {
 		if rapid.Bool().Draw(rt, "reuse 1") && rapid.Bool().Draw(rt, "reuse 2") && rapid.Bool().Draw(rt, "reuse 3") {
-			l.mix.clock("use keys again")
-			c.reused()
+			l.mix.clock("reuse keys")
+			c.checkReusedKeys()
 			l.mix.cases++
 			continue
 		}
@@ -167,17 +168,18 @@ func (l *lane) check(rt *rapid.T, s shape) {
 		l.mix.cases++
 	}
 	l.mix.clock("run without work")
-	stats := c.pass(nil)
+	stats := c.runPass(nil)
 	require.False(rt, stats.Changed(), "a run without work must change nothing, but: %+v", stats)
 	c.compare()
 	l.mix.describe(c.schema, l.worker.config.Databases[0].Pace)
 }
 
-// drawCases draws how many cases a schema is good for. Making it costs as much as running
-// some.
+// drawCases draws the number of cases of a schema. Creating a schema costs as much as
+// several cases.
 func drawCases(rt *rapid.T) int {
 	cases := 1
-	// By digits, as ranges favour small numbers.
+	// The number is a sum of terms that are drawn one by one, because ranges of rapid
+	// favor small numbers.
 	for _, more := range []int{8, 5, 3} {
 		if rapid.Bool().Draw(rt, "more cases") {
 			cases += more
@@ -186,10 +188,10 @@ func drawCases(rt *rapid.T) int {
 	return cases
 }
 
-// clear takes away what a case that failed half-way has left. Statements that the worker
-// has prepared for the tables of earlier cases go from time to time, as every change of a
-// table is weighed against each of them.
-func (l *lane) clear(c *scenario) {
+// clear rolls back the transactions of a case that failed. Every tenth time it resets the
+// worker's pool, because every DDL statement is checked against all prepared statements
+// of earlier cases.
+func (l *pair) clear(c *scenario) {
 	for _, conn := range append([]*pgx.Conn{l.main, l.native}, l.others...) {
 		if conn.PgConn().TxStatus() != 'I' {
 			c.exec(conn, "clear", "ROLLBACK")

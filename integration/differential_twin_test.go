@@ -16,54 +16,54 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// scenario is one schema with its cases while they run.
+// scenario is one schema and the state of its cases.
 //
-// The oracle is a twin: a database with native foreign keys (and triggers for what
-// Postgres has no foreign key for), in which the same transactions run one after the
-// other. Every statement is drawn from what is alive in the twin, because that is what an
-// application may still refer to; without foreign keys nothing else stops it.
+// The expected result comes from a twin: a database with native foreign keys (and
+// triggers for actions that foreign keys do not have), in which the same transactions run
+// one after the other. Every statement uses only rows that exist in the twin, because an
+// application may refer only to these. Without foreign keys nothing else prevents other
+// references.
 //
-// Transactions that overlap a deletion come before it in the twin, whatever the order in
-// which they really insert, commit and delete. Postgres itself would bring them into that
-// order: a child's insertion holds a lock on the parent until its transaction ends, and
-// the DELETE waits. So a late child of a deleted parent must be gone, or its column NULL
-// or its state changed, exactly as if the parent had been deleted after it was there.
-// That is stricter than it would have to be, as natively the insertion might also come
-// too late and be refused; there is one right outcome, so rows can be compared one by
-// one.
+// Transactions that overlap a deletion run before it in the twin, regardless of the order
+// in which they really insert, commit and delete. Postgres would enforce that order: the
+// insert of a child locks the parent until the transaction ends, and the DELETE waits. So
+// a late child of a deleted parent must be deleted, or its column must be NULL or its
+// state changed, exactly as if the parent had been deleted after the insert. This is
+// stricter than necessary, because natively the insert might also come later and fail.
+// But there is one correct result, so rows can be compared one by one.
 //
-// For there to be one, overlapping transactions keep out of each other's way but for
-// parents and children. No two of them touch the same row; those with a rank in the twin
-// do not refer to what one of a lower rank has deleted; and once the worker may have come
-// by, they touch only rows that nobody's deletion reaches.
+// Therefore overlapping transactions must not interfere except through parents and
+// children. No two of them change the same row. A later one in the twin does not refer to
+// rows that an earlier one has deleted. After the worker may have run, they change only
+// rows that no deletion affects.
 type scenario struct {
-	*lane
+	*pair
 
 	rt     *rapid.T
 	schema *schema
-	// alive are the rows of the twin.
+	// alive holds the rows of the twin.
 	alive []row
-	// referred are rows that something has ever referred to.
-	referred map[place]bool
-	// script is what our database still has to run.
+	// referred holds the rows to which any row has ever referred.
+	referred map[rowID]bool
+	// script holds the statements that our database has not run yet.
 	script strings.Builder
 }
 
-// place says which row it is: by its table's number and its own.
-type place struct{ table, number int }
+// rowID identifies a row by the number of its table and its own number.
+type rowID struct{ table, number int }
 
-// row is one row as seen from outside.
+// row is one row as a session sees it.
 type row struct {
-	place
+	rowID
 
-	// marked reports that the deletion of a parent has changed its state. It still refers
-	// to that parent, and our database may not have noticed yet: there, giving it another
-	// one would spare it the mark.
+	// marked is true if the deletion of a parent has changed the row's state. The row
+	// still refers to that parent. Our database may not have changed the state yet, so
+	// that another parent would prevent the change there.
 	marked bool
 	text   string
 }
 
-// exec runs a script in one session and keeps it for the message of a failure.
+// exec runs a script in one session and logs it.
 func (c *scenario) exec(conn *pgx.Conn, where, sql string) []*pgconn.Result {
 	c.rt.Logf("%s: %s", where, sql)
 	results, err := conn.PgConn().Exec(c.ctx, sql).ReadAll()
@@ -71,10 +71,10 @@ func (c *scenario) exec(conn *pgx.Conn, where, sql string) []*pgconn.Result {
 	return results
 }
 
-// ours notes SQL for our database, where nothing depends on its result.
-func (c *scenario) ours(sql string) { c.script.WriteString(sql + ";\n") }
+// queueSQL adds SQL to the script for our database. It is used if no result is needed.
+func (c *scenario) queueSQL(sql string) { c.script.WriteString(sql + ";\n") }
 
-// flush runs what our database has to catch up with.
+// flush runs the queued script in our database.
 func (c *scenario) flush() {
 	if c.script.Len() > 0 {
 		c.exec(c.main, "ours", c.script.String())
@@ -82,24 +82,25 @@ func (c *scenario) flush() {
 	}
 }
 
-// control runs a transaction's command in both databases.
-func (c *scenario) control(sql string) {
+// runControl runs a transaction command in both databases.
+func (c *scenario) runControl(sql string) {
 	c.exec(c.native, "native", sql)
-	c.ours(sql)
+	c.queueSQL(sql)
 }
 
-// both runs a statement in both databases, or in none where the native one refuses it.
-func (c *scenario) both(sql string) {
-	if c.natively(sql) {
-		c.ours(sql)
-		c.lookAfter(sql)
+// runInBoth runs a statement in both databases, or in neither if the native foreign keys
+// refuse it.
+func (c *scenario) runInBoth(sql string) {
+	if c.runNatively(sql) {
+		c.queueSQL(sql)
+		c.readTwinAfter(sql)
 	}
 }
 
-// natively runs a statement in the native database and reports whether that took it.
-// Where a row is set to NULL in one column before it is deleted for another one, within
-// one cascade, Postgres checks the second column again and refuses the whole.
-func (c *scenario) natively(sql string) bool {
+// runNatively runs a statement in the native database and reports whether it succeeded.
+// Postgres refuses a cascade that sets one column of a row to NULL and then deletes the
+// row because of another column, since it checks the second column again.
+func (c *scenario) runNatively(sql string) bool {
 	attempt := sql
 	open := c.native.PgConn().TxStatus() == 'T'
 	if open {
@@ -119,13 +120,14 @@ func (c *scenario) natively(sql string) bool {
 	return true
 }
 
-// look reads what is alive in the twin.
-func (c *scenario) look() { c.alive = c.rows(c.native) }
+// readTwin reads the rows of the twin.
+func (c *scenario) readTwin() { c.alive = c.rows(c.native) }
 
-// lookAfter looks where a statement may have taken rows along.
-func (c *scenario) lookAfter(sql string) {
+// readTwinAfter reads the rows of the twin if the statement may have deleted further
+// rows.
+func (c *scenario) readTwinAfter(sql string) {
 	if strings.Contains(sql, "DELETE") {
-		c.look()
+		c.readTwin()
 	}
 }
 
@@ -136,12 +138,12 @@ func (c *scenario) rows(conn *pgx.Conn) []row {
 	for i, values := range results[0].Rows {
 		table := pgtest.Must(strconv.Atoi(string(values[0])))(c.rt)
 		number := pgtest.Must(strconv.Atoi(string(values[1])))(c.rt)
-		rows[i] = row{place: place{table, number}, marked: string(values[2]) == "t", text: string(values[3])}
+		rows[i] = row{rowID: rowID{table, number}, marked: string(values[2]) == "t", text: string(values[3])}
 	}
 	return rows
 }
 
-// numbers are the living rows of a table.
+// numbers returns the numbers of a table's rows in the twin.
 func (c *scenario) numbers(table int) []int {
 	var numbers []int
 	for _, r := range c.alive {
@@ -152,24 +154,26 @@ func (c *scenario) numbers(table int) []int {
 	return numbers
 }
 
-// compare expects an empty backlog, nothing left to be confirmed, and equal tables.
+// compare requires that no tombstones and no rechecks are left, and that both databases
+// have equal rows.
 func (c *scenario) compare() {
-	pending, unconfirmed := c.left()
+	pending, unchecked := c.countLeft()
 	require.Zero(c.rt, pending, "tombstones are left after the run")
-	if unconfirmed > 0 {
-		require.Zero(c.rt, unconfirmed, "parents still wait for their second look; sessions: %s", c.inTransaction())
+	if unchecked > 0 {
+		require.Zero(c.rt, unchecked, "parents have not been rechecked; sessions: %s", c.inTransaction())
 	}
 	require.Equal(c.rt, c.lines(c.native), c.lines(c.main), "rows differ from what native foreign keys leave")
 }
 
-// left counts the tombstones, and the batches that are not confirmed yet.
-func (c *scenario) left() (pending, unconfirmed int64) {
+// countLeft returns the numbers of tombstones and of batches that have not been
+// rechecked.
+func (c *scenario) countLeft() (pending, unchecked int64) {
 	const sql = "SELECT (SELECT count(*) FROM public.loose_foreign_keys_deleted_records), (SELECT count(*) FROM sexton.swept)"
-	require.NoError(c.rt, c.main.QueryRow(c.ctx, sql).Scan(&pending, &unconfirmed))
-	return pending, unconfirmed
+	require.NoError(c.rt, c.main.QueryRow(c.ctx, sql).Scan(&pending, &unchecked))
+	return pending, unchecked
 }
 
-// inTransaction describes the sessions that keep parents from being confirmed.
+// inTransaction describes the sessions with open transactions, which delay rechecks.
 func (c *scenario) inTransaction() string {
 	var sessions string
 	const sql = `SELECT coalesce(string_agg(activity::text, E'\n'), 'none') FROM pg_stat_activity AS activity
@@ -178,7 +182,7 @@ func (c *scenario) inTransaction() string {
 	return sessions
 }
 
-// lines are the rows that a session sees, as a failure is to show them.
+// lines returns the rows that a session sees as text for failure messages.
 func (c *scenario) lines(conn *pgx.Conn) []string {
 	lines := []string{}
 	for _, r := range c.rows(conn) {
@@ -187,7 +191,7 @@ func (c *scenario) lines(conn *pgx.Conn) []string {
 	return lines
 }
 
-// keep takes the twin's rows for later.
-func (c *scenario) keep() (alive []row, referred map[place]bool) {
+// copyRows returns copies of the twin's rows and of referred.
+func (c *scenario) copyRows() (alive []row, referred map[rowID]bool) {
 	return slices.Clone(c.alive), maps.Clone(c.referred)
 }

@@ -23,46 +23,46 @@ import (
 	"sexton/internal/s3test"
 )
 
-// testDiffs moves diffs as they come in, with two workers and passes in the foreground at
-// once and one worker killed in the middle of an upload, and has objects removed with
-// their merge request. Nothing but the triggers wakes the workers.
+// testDiffs moves new diffs while two workers and foreground runs work at the same time
+// and one worker is killed in the middle of an upload. Then it deletes a merge request,
+// whose objects must be removed. Only the triggers wake the workers.
 func testDiffs(t *testing.T, p program, store diffStore) {
 	s := newDiffSite(t, p, store)
-	first, second := s.started(t), s.started(t)
+	first, second := s.startWorker(t), s.startWorker(t)
 	for lot := range 5 {
 		s.exec(t, addDiffs, lot*8+1, lot*8+8)
 		outcome := parseReport(t, s.program.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json")).Outcome
-		require.Contains(t, []string{"done", "skipped"}, outcome, "a pass in the foreground beside two workers")
+		require.Contains(t, []string{"done", "skipped"}, outcome, "outcome of a foreground run while two workers are running")
 	}
 	s.wait(t, time.Minute, "all diffs to be moved", allMoved)
-	s.sleeps(t)
-	s.wakes(t, addDiffs, 41, 41)
-	s.wait(t, time.Minute, "a diff to be moved that came to sleeping workers", allMoved)
-	s.sleeps(t)
+	s.waitIdle(t)
+	s.requireWakeUp(t, addDiffs, 41, 41)
+	s.wait(t, time.Minute, "the new diff to be moved by idle workers", allMoved)
+	s.waitIdle(t)
 	second.stop(t)
 
-	third := s.killedInUpload(t, first)
+	third := s.killInUpload(t, first)
 	s.wait(t, time.Minute, "another worker to move the big diff", allMoved)
-	s.sleeps(t)
+	s.waitIdle(t)
 	require.Zero(t, s.count(t, `SELECT count(*) FROM sexton.runs WHERE kind = $1 AND outcome = 'failed'`, moveDiff),
 		"failed moves")
-	diffs, _ := s.readable(t)
+	diffs, _ := s.verifyObjects(t)
 	require.Equal(t, 42, diffs)
 
-	s.removedWithItsRequest(t)
-	s.sleeps(t)
+	s.requireRemovalWithRequest(t)
+	s.waitIdle(t)
 	third.stop(t)
-	s.cleanedUp(t)
-	s.changesNothingMore(t)
-	diffs, size := s.readable(t)
+	s.requireCleanedUp(t)
+	s.requireNoChanges(t)
+	diffs, size := s.verifyObjects(t)
 	require.Equal(t, 22, diffs)
 	require.Equal(t, fmt.Sprintf("%[1]d diffs of %[2]d bytes, %[1]d objects: 0 damaged, 0 dangling\n", diffs, size),
 		s.program.run(t, s.dir, s.url, 0, "diffs", "verify", "--grace", "0s"))
 }
 
-// wakes runs a statement that has to wake a sleeping worker. Without that it would look
-// by itself, later.
-func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
+// requireWakeUp runs a statement that must send a wake-up. Without it an idle worker
+// would find the work later by polling.
+func (s diffSite) requireWakeUp(t *testing.T, sql string, args ...any) {
 	listener := connect(t, s.url)
 	pgtest.Exec(t, listener, "LISTEN sexton_wake")
 	s.exec(t, sql, args...)
@@ -73,52 +73,53 @@ func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
 	require.Equal(t, scheduleDiffs, woken.Payload)
 }
 
-// killedInUpload kills a worker in the middle of the upload of a big diff and returns
-// another one, which has to finish it. The diff is as it was meanwhile.
-func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWorker {
+// killInUpload kills a worker in the middle of the upload of a big diff, and returns
+// another worker, which must move the diff. Until then the diff is still in the database.
+func (s diffSite) killInUpload(t *testing.T, first *runningWorker) *runningWorker {
 	const key = "merge_request_diffs/mr-3/diff-1000"
-	pass, _ := s.shut(t, "gated")
+	pass, _ := s.closeGate(t, "gated")
 	s.exec(t, addBigDiff)
 	s.wait(t, time.Minute, "the worker to stop in the upload", dbtest.AtGate)
-	pgtest.WaitFor(t, "the upload to begin", func(context.Context) (bool, error) { return s.store.begun(key), nil })
+	pgtest.WaitFor(t, "the upload to begin", func(context.Context) (bool, error) { return s.store.uploadBegun(key), nil })
 	pass()
-	second := s.started(t)
-	// As if the time had passed after which the claim of a dead worker ends.
+	second := s.startWorker(t)
+	// The claim of the killed worker on the diff expires immediately instead of after its
+	// time limit.
 	s.kill(t, first)
 	s.exec(t, "UPDATE sexton.external_diffs SET busy_until = clock_timestamp() WHERE diff_id = 1000")
-	// What a dead worker did is noted by a move that comes minutes later, as several run
-	// at once.
+	// The end of the killed worker's run would be recorded by the next run of the job
+	// minutes later, because several runs are allowed at the same time.
 	s.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL AND holder LIKE $2", moveDiff,
 		fmt.Sprintf("%%:%d:%%", first.cmd.Process.Pid))
-	require.NoFileExists(t, s.store.path(key), "an object of which a part is missing")
+	require.NoFileExists(t, s.store.path(key), "an incomplete object must not be visible")
 	const texts = "SELECT count(*) FROM merge_request_diff_files WHERE merge_request_diff_id = 1000 AND diff IS NOT NULL"
 	require.EqualValues(t, 2, s.count(t, texts), "texts in the database")
 	return second
 }
 
-// removedWithItsRequest deletes a merge request. Its objects are there as long as the
-// deletion can be taken back, and no longer.
-func (s diffSite) removedWithItsRequest(t *testing.T) {
+// requireRemovalWithRequest deletes a merge request. Its objects must exist until the
+// deletion is committed, and must be removed afterwards.
+func (s diffSite) requireRemovalWithRequest(t *testing.T) {
 	deleter := connect(t, s.url)
 	for _, end := range []string{"ROLLBACK", "COMMIT"} {
 		pgtest.Exec(t, deleter, "BEGIN; DELETE FROM merge_requests WHERE id = 1")
-		s.sleeps(t)
+		s.waitIdle(t)
 		for id := 2; id <= 40; id += 2 {
 			require.FileExists(t, s.store.path(fmt.Sprintf("merge_request_diffs/mr-1/diff-%d", id)), "before %s", end)
 		}
 		pgtest.Exec(t, deleter, end)
 	}
 	for id := 2; id <= 40; id += 2 {
-		pgtest.WaitFor(t, fmt.Sprintf("the object of diff %d to go", id), func(context.Context) (bool, error) {
+		pgtest.WaitFor(t, fmt.Sprintf("the object of diff %d to be removed", id), func(context.Context) (bool, error) {
 			_, err := os.Stat(s.store.path(fmt.Sprintf("merge_request_diffs/mr-1/diff-%d", id)))
 			return errors.Is(err, fs.ErrNotExist), nil
 		})
 	}
-	s.wait(t, time.Minute, "the removals to be struck", "NOT EXISTS (SELECT FROM sexton.external_diff_removals)")
+	s.wait(t, time.Minute, "the list of removals to be empty", "NOT EXISTS (SELECT FROM sexton.external_diff_removals)")
 }
 
-// changesNothingMore runs both jobs once more.
-func (s diffSite) changesNothingMore(t *testing.T) {
+// requireNoChanges runs both jobs again and requires that they change nothing.
+func (s diffSite) requireNoChanges(t *testing.T) {
 	s.exec(t, "UPDATE sexton.external_diff_cursors SET after_id = 0")
 	before := s.rows(t)
 	require.Equal(t, "done", parseReport(t, s.program.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs,
@@ -129,30 +130,31 @@ func (s diffSite) changesNothingMore(t *testing.T) {
 	report := s.program.run(t, s.dir, s.url, 0, "job", "run", moveDiff, "--args", `{"diff_id": 1}`, "--json")
 	require.NoError(t, json.Unmarshal([]byte(report), &again))
 	require.Equal(t, "done: already_external", again.Outcome+": "+again.Reason)
-	require.Equal(t, before, s.rows(t), "one run more has changed rows")
+	require.Equal(t, before, s.rows(t), "another run must not change rows")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE finalized_at IS NULL"), "jobs left")
 }
 
 const (
 	scheduleDiffs = "schedule_migrate_external_diffs"
 	moveDiff      = "migrate_external_diff"
-	// allMoved holds where no diff is in the database any more.
+	// allMoved is true if all diffs are stored externally.
 	allMoved = "NOT EXISTS (SELECT FROM merge_request_diffs WHERE stored_externally IS NOT TRUE)"
 )
 
-// diffStore is where diffs are moved to.
+// diffStore is the store to which diffs are moved.
 type diffStore struct {
 	url string
-	// path is the file in which the object is, begun whether an upload of it has begun.
-	path  func(key string) string
-	begun func(key string) bool
+	// path returns the file of an object. uploadBegun reports whether an upload of the
+	// object has begun.
+	path        func(key string) string
+	uploadBegun func(key string) bool
 }
 
 func diffsInFolder(t *testing.T) diffStore {
 	folder := t.TempDir()
 	path := func(key string) string { return filepath.Join(folder, filepath.FromSlash(key)) }
-	return diffStore{url: "file://" + folder, path: path, begun: func(key string) bool {
-		found, _ := filepath.Glob(path(key) + ".*.tmp") // Only a wrong pattern is an error.
+	return diffStore{url: "file://" + folder, path: path, uploadBegun: func(key string) bool {
+		found, _ := filepath.Glob(path(key) + ".*.tmp") // Glob fails only for malformed patterns.
 		return len(found) > 0
 	}}
 }
@@ -165,7 +167,7 @@ func diffsIn(t *testing.T, gateway *s3test.Gateway) diffStore {
 	return diffStore{
 		url:  gateway.URL("diffs"),
 		path: func(key string) string { return gateway.File(t, key) },
-		begun: func(key string) bool {
+		uploadBegun: func(key string) bool {
 			return slices.ContainsFunc(gateway.Proxy.Seen(), func(request string) bool {
 				return strings.HasPrefix(request, "PUT /diffs/"+key+"?") && strings.Contains(request, "partNumber=")
 			})
@@ -173,8 +175,8 @@ func diffsIn(t *testing.T, gateway *s3test.Gateway) diffStore {
 	}
 }
 
-// diffGate stops whoever reads the text "gated" for an upload while the gate is closed.
-// Tables in original keep the texts.
+// diffGate stops sessions that read the text "gated" for an upload while the gate is
+// closed. The table original.files keeps copies of the texts.
 const diffGate = dbtest.Gates + `
 CREATE SCHEMA original;
 CREATE TABLE original.files (diff_id bigint, path text, diff text, PRIMARY KEY (diff_id, path));
@@ -191,8 +193,8 @@ INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'projec
 INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch)
 SELECT n, 1, 'title', 'branch', 'main' FROM generate_series(1, 3) AS n;`
 
-// addDiffs inserts the diffs $1 to $2 of merge request 1 + id % 2, three files each, in
-// an order that is not that of the tree.
+// addDiffs inserts the diffs $1 to $2 of merge request 1 + id % 2. Each has three files
+// in another order than that of the tree.
 const addDiffs = `
 WITH texts AS (
     SELECT id, file, (ARRAY['z', 'b/ä', 'b/a'])[file + 1] AS path,
@@ -207,8 +209,8 @@ WITH texts AS (
 )
 INSERT INTO original.files SELECT id, path, diff FROM texts`
 
-// addBigDiff inserts diff 1000 of merge request 3. Its upload has begun for certain when
-// its last text is read.
+// addBigDiff inserts diff 1000 of merge request 3. Its first text is so large that the
+// upload has begun before the last text is read.
 const addBigDiff = `
 WITH texts AS (
     SELECT file, 'part-' || file AS path, CASE file WHEN 0 THEN repeat('0123456789abcdef', 720000) ELSE 'gated' END AS diff FROM generate_series(0, 1) AS file
@@ -220,8 +222,8 @@ diffs AS (INSERT INTO merge_request_diffs (id, merge_request_id, project_id, fil
 )
 INSERT INTO original.files SELECT 1000, path, diff FROM texts`
 
-// diffSite is the reference application with three merge requests, whose diffs go to a
-// store. No tick comes while a test runs.
+// diffSite is a site of the reference application with three merge requests and a store
+// for their diffs. Its schedule has no tick while a test runs.
 type diffSite struct {
 	workSite
 
@@ -234,7 +236,7 @@ func newDiffSite(t *testing.T, p program, store diffStore) diffSite {
 			p.environ = append(p.environ, setting)
 		}
 	}
-	site := p.site(t, pgtest.New(t).URL, onMain(`
+	site := p.site(t, pgtest.New(t).URL, mainSetup(`
 loose_foreign_keys: {enabled: false}
 external_diffs: {enabled: true, schedule: "0 0 1 1 *", bucket: "`+store.url+`"}
 http: {listen: ""}
@@ -243,8 +245,8 @@ http: {listen: ""}
 	return diffSite{site, store}
 }
 
-// rows are the diffs, their files and what Sexton knows of them, each with the
-// transaction that wrote it last.
+// rows returns the diffs, their files and Sexton's rows about them, each with the
+// transaction that last changed it.
 func (s diffSite) rows(t *testing.T) []string {
 	rows, err := s.pool.Query(t.Context(), `
 		SELECT diff.xmin || diff::text FROM merge_request_diffs AS diff UNION ALL
@@ -255,9 +257,10 @@ func (s diffSite) rows(t *testing.T) []string {
 	return pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 }
 
-// readable cuts every text out of its object, as another service would by the layout, and
-// compares it with the original. It returns how many diffs there are, and their bytes.
-func (s diffSite) readable(t *testing.T) (diffs, size int) {
+// verifyObjects reads every text from its object by the layout that Sexton returns, like
+// another service, and compares it with the original. It returns the number of diffs and
+// of their bytes.
+func (s diffSite) verifyObjects(t *testing.T) (diffs, size int) {
 	rows, err := s.pool.Query(t.Context(), `
 		SELECT layout.object_key, layout.offset_bytes, layout.size_bytes, layout.path, original.diff
 		FROM merge_request_diffs AS diff

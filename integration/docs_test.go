@@ -22,28 +22,29 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// requirePsql skips a test of shell commands if psql is not installed: a downloaded
-// server comes without it. Debian's psql is a script that fails where no version of the
-// client is installed.
+// requirePsql skips a test of shell commands if psql is not installed. Downloaded servers
+// have no psql. Debian's psql is a script that fails if no version of the client is
+// installed.
 func requirePsql(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "psql", "--version").CombinedOutput(); err != nil {
 		t.Skipf("psql is not installed: %s %s", err, out)
 	}
 }
 
-// The blocks of docs/operations.md: testCopies runs those from firstCopy on.
+// operationsBlocks is the number of shell blocks in docs/operations.md. testCopies runs
+// those from firstCopy on, testOperations the earlier ones.
 const (
 	operationsBlocks = 11
 	firstCopy        = 3
 )
 
-// testOperations runs the commands of docs/operations.md, word for word: install,
-// upgrade, roll back.
+// testOperations runs the commands of docs/operations.md for installation, upgrade and
+// removal word for word.
 func testOperations(t *testing.T, p program) {
 	requirePsql(t)
 	blocks := docBlocks(t, "operations.md", "sh")
 	require.Len(t, blocks, operationsBlocks)
-	// Roles belong to the server, so it is one of the test's own.
+	// Roles are shared by all databases of a server, so the test needs a private server.
 	server := pgtest.Server(t).URL("postgres")
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "loose_foreign_keys.yml"),
@@ -66,7 +67,7 @@ func testOperations(t *testing.T, p program) {
 	require.Equal(t, "t|t|f\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT has_table_privilege('sexton_worker', 'issues', 'DELETE'),
 		has_function_privilege('app', 'sexton.job_status(bigint)', 'EXECUTE'), has_table_privilege('app', 'issues', 'DELETE')"`))
 
-	// An earlier version: a function is missing.
+	// The database gets the state of an older version, which lacks a function.
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'DROP FUNCTION sexton.job_status(bigint)'`)
 	require.Contains(t, shell(blocks[1]), "run `sexton migrate up`")
 	require.Equal(t, "t\n",
@@ -77,8 +78,8 @@ func testOperations(t *testing.T, p program) {
 }
 
 // testCopies runs the commands of docs/operations.md that copy, restore and move a
-// database, word for word. Each copy cleans up what is pending, and what is deleted
-// there.
+// database word for word. Each copy must clean up the pending deletions and its own
+// deletions.
 func testCopies(t *testing.T, p program) {
 	blue, green := pgtest.Server(t, map[string]string{"wal_level": "logical"}), pgtest.Server(t)
 	path := filepath.Dir(p.path) + ":" + blue.BinDir() + ":" + os.Getenv("PATH")
@@ -101,7 +102,7 @@ func testCopies(t *testing.T, p program) {
 			t.Skip(tool + " is not installed")
 		}
 	}
-	// pg_dump refuses a server that is newer than itself.
+	// pg_dump refuses a server of a newer version.
 	client := pgtest.Must(strconv.Atoi(strings.TrimSpace(shell("", "",
 		`pg_dump --version | grep -oE '[0-9]+' | head -1`))))(t)
 	if server := pgtest.Scalar[int](t, pgtest.Connect(t, blue.URL("postgres")),
@@ -122,9 +123,10 @@ func testCopies(t *testing.T, p program) {
 		INSERT INTO issues SELECT n, n % 5 + 1 FROM generate_series(1, 20) AS n`)
 	shell(app, "", "sexton migrate up; sexton triggers install")
 	pgtest.Exec(t, source, "DELETE FROM projects WHERE id = 1")
-	require.NoError(t, source.Close(t.Context())) // CREATE DATABASE would wait for it.
-	// pending is how many parents were deleted before the copy.
-	works := func(what, url string, pending int) {
+	require.NoError(t, source.Close(t.Context())) // CREATE DATABASE needs a template without sessions.
+	// checkCopy requires that a copy works. pending is the number of parents that were
+	// deleted before the copy was made.
+	checkCopy := func(what, url string, pending int) {
 		copied := pgtest.Connect(t, url)
 		pgtest.Exec(t, copied, "INSERT INTO projects VALUES (9); INSERT INTO issues VALUES (99, 9)")
 		pgtest.Exec(t, copied, "DELETE FROM projects WHERE id = 9")
@@ -136,35 +138,35 @@ func testCopies(t *testing.T, p program) {
 		require.NoError(t, copied.Close(t.Context()))
 	}
 	blocks := docBlocks(t, "operations.md", "sh")[firstCopy:]
-	roles, structure, backup, template, promotion, replicate, change, whole := blocks[0], blocks[1], blocks[2],
+	roles, structure, backup, template, promotion, replicate, switchOver, check := blocks[0], blocks[1], blocks[2],
 		blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
 
 	url := create(blue, "structure")
 	shell(app, url, structure)
-	works("structure", url, 0)
+	checkCopy("structure", url, 0)
 	url = create(blue, "restored")
 	shell(app, url, backup)
-	works("backup", url, 1)
+	checkCopy("backup", url, 1)
 	shell(app, blue.URL("app_copy"), template)
-	works("template", blue.URL("app_copy"), 1)
+	checkCopy("template", blue.URL("app_copy"), 1)
 
 	url = create(green, "app")
 	shell(app, url, roles)
 	shell(app, url, replicate)
 	pgtest.Exec(t, pgtest.Connect(t, app), "DELETE FROM projects WHERE id = 2")
-	pgtest.Await(t, pgtest.Connect(t, url), "the new database to have everything", `SELECT (SELECT count(*) FROM projects) = 3
+	pgtest.Await(t, pgtest.Connect(t, url), "the new database to have all rows", `SELECT (SELECT count(*) FROM projects) = 3
 		AND (SELECT count(*) FROM loose_foreign_keys_deleted_records) = 2 AND NOT EXISTS (SELECT FROM pg_subscription_rel WHERE srsubstate <> 'r')`)
-	shell(app, url, change)
-	works("logical replication", url, 2)
+	shell(app, url, switchOver)
+	checkCopy("logical replication", url, 2)
 
 	standby := pgtest.Standby(t, blue, "standby")
 	shell(app, standby.URL("app"), promotion)
-	shell(app, standby.URL("app"), whole)
-	works("promotion", standby.URL("app"), 2)
+	shell(app, standby.URL("app"), check)
+	checkCopy("promotion", standby.URL("app"), 2)
 }
 
-// testGettingStarted runs the commands of docs/getting-started.md on a database that has
-// foreign keys and nothing of Sexton.
+// testGettingStarted runs the commands of docs/getting-started.md on a database with
+// foreign keys in which Sexton is not installed.
 func testGettingStarted(t *testing.T, p program) {
 	requirePsql(t)
 	db := pgtest.New(t)
@@ -184,7 +186,7 @@ func testGettingStarted(t *testing.T, p program) {
 	require.Contains(t, string(out), "ON DELETE CASCADE NOT VALID;\n")
 }
 
-// tutorialBlocks is the number of blocks of docs/tutorial.md.
+// tutorialBlocks is the number of shell blocks in docs/tutorial.md.
 const tutorialBlocks = 12
 
 // testTutorial runs the blocks of docs/tutorial.md in one shell.
@@ -192,7 +194,7 @@ func testTutorial(t *testing.T, p program) {
 	requirePsql(t)
 	blocks := docBlocks(t, "tutorial.md", "sh")
 	require.Len(t, blocks, tutorialBlocks)
-	// Roles belong to the server, so it is one of the test's own.
+	// Roles are shared by all databases of a server, so the test needs a private server.
 	server := pgtest.Server(t).URL("postgres")
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
@@ -203,7 +205,8 @@ func testTutorial(t *testing.T, p program) {
 			1),
 		"SEXTON_HTTP__LISTEN=", "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir,
 	}
-	// The worker is in the group of the shell.
+	// The worker is in the process group of the shell, so that killing the group ends
+	// both.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var out bytes.Buffer
@@ -222,22 +225,22 @@ func testTutorial(t *testing.T, p program) {
 	}
 }
 
-// runTroubleshooting runs the commands that docs/troubleshooting.md gives for symptoms,
-// except the list of groups, whose tables the site lacks.
+// runTroubleshooting runs the commands that docs/troubleshooting.md lists for symptoms,
+// except the list of groups, because the database has no groups.
 func runTroubleshooting(t *testing.T, shell func(string) string) {
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md")))(t)
 	commands := regexp.MustCompile("(?m)^\\| [^|]+ \\| `(sexton [a-z -]+)` \\|").FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(commands), 12)
 	for _, match := range commands {
 		if match[1] != "sexton group list" {
-			shell(match[1] + " || test $? -eq 5") // It has found something.
+			shell(match[1] + " || test $? -eq 5") // Exit code 5 means that the command found something.
 		}
 	}
 }
 
-// Every block of commands in docs is one that a test runs, by file and language. Blocks
-// of sexton.yaml and of definitions are read by tests of their own.
-func TestShellOfTheDocumentsIsRun(t *testing.T) {
+// Every block of commands in the documents is run by a test. The numbers are the blocks
+// by file and language. Other tests read the blocks of sexton.yaml and of definitions.
+func TestDocumentCommandsAreTested(t *testing.T) {
 	t.Parallel()
 	known := 0
 	for _, heading := range []string{readmeCommands, readmeInstall, readmeSteps, readmeWorker} {
@@ -248,12 +251,12 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 		"getting-started.md sh": 4, "definitions.md sql": 2,
 		"sql.md sh":      1,
 		"tutorial.md sh": tutorialBlocks, "events.md sql": 2, "events.md python": 1, "events.md js": 1,
-		// TestUndoInTwoDatabases and TestTombstonesOfAReplacedTable of
-		// internal/cli/records have these and those of operations.md.
+		// TestUndoInTwoDatabases and TestTombstonesOfAReplacedTable in
+		// internal/cli/records run these blocks and the SQL of operations.md.
 		"undo.md console": 1, "page.md sql": 2,
 	}
 	found := map[string]int{}
-	for name, text := range everyDocument(t) {
+	for name, text := range readDocuments(t) {
 		for _, fence := range regexp.MustCompile("(?m)^ *```([a-z]+)$").FindAllStringSubmatch(text, -1) {
 			if fence[1] != "yaml" && fence[1] != "text" {
 				found[name+" "+fence[1]]++
@@ -264,8 +267,8 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	require.Equal(t, []string{"go run ./cmd/worker demo", "go test -timeout 30m ./..."}, readmeShell(t, readmeCommands))
 }
 
-// everyDocument has the texts of all documents, by their path from docs.
-func everyDocument(t *testing.T) map[string]string {
+// readDocuments returns the texts of all documents by their paths relative to docs.
+func readDocuments(t *testing.T) map[string]string {
 	texts := map[string]string{}
 	for _, pattern := range []string{"*.md", "../*.md", "contributing/*.md"} {
 		files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", pattern)))(t)
@@ -278,18 +281,18 @@ func everyDocument(t *testing.T) map[string]string {
 	return texts
 }
 
-// What is shown of sexton.yaml is read by the program, with every key at its place. Those
-// of docs/definitions.md have a test of their own.
-func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
+// All examples of sexton.yaml in the documents are valid. Another test reads those of
+// docs/definitions.md.
+func TestDocumentConfigurationIsValid(t *testing.T) {
 	t.Parallel()
 	read := 0
-	for file, text := range everyDocument(t) {
+	for file, text := range readDocuments(t) {
 		if file == "definitions.md" {
 			continue
 		}
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 			if regexp.MustCompile(`^(comments|attachments|global|scrape_configs):`).MatchString(block[1]) {
-				continue // Definitions, and Prometheus's own.
+				continue // These are definitions, or files of Prometheus.
 			}
 			dir := t.TempDir()
 			for _, secret := range []string{"password", "token"} {
@@ -308,11 +311,11 @@ func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 	require.GreaterOrEqual(t, read, 5)
 }
 
-// Links of the documents lead to files, and to headings where they name one.
-func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
+// The links of the documents lead to existing files and headings.
+func TestLinksInDocuments(t *testing.T) {
 	t.Parallel()
 	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", "/", "", ".", "", "(", "", ")", "", ":", "")
-	for file, text := range everyDocument(t) {
+	for file, text := range readDocuments(t) {
 		for _, link := range regexp.MustCompile(`(?:\]\(|src(?:set)?=")([^)\s"]+)`).FindAllStringSubmatch(text, -1) {
 			if strings.Contains(link[1], "://") {
 				continue
@@ -339,38 +342,38 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	}
 }
 
-// Nothing is published: documents promise a build from a clone, and what deploy/release
-// makes.
-func TestNoDocumentPromisesARegistry(t *testing.T) {
+// No packages or images are published, so the documents must not name a registry. They
+// describe a build from a clone and with deploy/release.
+func TestDocumentsNameNoRegistry(t *testing.T) {
 	t.Parallel()
-	for file, text := range everyDocument(t) {
+	for file, text := range readDocuments(t) {
 		require.NotRegexp(t,
 			`go install sexton|@latest|(docker|podman) pull|(apt|apt-get|dnf|brew|helm) install sexton`, text, file)
 	}
 }
 
-func TestTheTestsOfSecurityExist(t *testing.T) {
+func TestTestsOfPromisesExist(t *testing.T) {
 	t.Parallel()
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "contributing", "promises.md")))(t)
-	there := map[string]bool{}
+	declared := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		source, err := os.ReadFile(path)
 		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t `).FindAllSubmatch(source, -1) {
-			there[string(match[1])] = true
+			declared[string(match[1])] = true
 		}
 		return err
 	}))
 	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(named), 40)
 	for _, match := range named {
-		require.True(t, there[match[1]], "docs/contributing/promises.md names %s, which no package has", match[1])
+		require.True(t, declared[match[1]], "docs/contributing/promises.md names %s, which no package has", match[1])
 	}
 }
 
-// The sections whose commands are run.
+// These are the sections of the README whose commands tests run.
 const (
 	readmeCommands = "Try it"
 	readmeInstall  = "Install"
@@ -397,7 +400,8 @@ func readmeBlocks(t *testing.T, heading, language string) []string {
 	return blocks
 }
 
-// testReadmeSteps does what a new user does: the five steps, word for word, in one shell.
+// testReadmeSteps runs the five steps of the README word for word in one shell, like a
+// new user.
 func testReadmeSteps(t *testing.T, p program) {
 	requirePsql(t)
 	db := pgtest.New(t)
@@ -430,39 +434,40 @@ func testReadmeSteps(t *testing.T, p program) {
 	require.Len(t, sql, 1)
 	db.Exec(sql[0])
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"),
-		"the job is there already")
+		"a job must not be inserted twice")
 }
 
-// testReadmeDemo runs the first of the two commands, word for word, in a terminal, until
-// somebody has seen enough.
+// testReadmeDemo runs the demo command of the README word for word in a terminal, and
+// stops it with Ctrl-C.
 func testReadmeDemo(t *testing.T) {
 	words := strings.Fields(readmeShell(t, readmeCommands)[0])
 	d := newDemoRun(t, words[0], words[1:]...)
 	d.cmd.Dir = ".."
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.tmp)
-	d.inTerminal(t)
-	d.shows(t, `[1-9][0-9,]* rows changed`)
+	d.startInTerminal(t)
+	d.waitForOutput(t, `[1-9][0-9,]* rows changed`)
 	pgtest.Must(d.terminal.WriteString("\x03"))(t)
-	d.exit(t) // Of go run, which ends with 1 after Ctrl-C whatever the program ends with.
+	d.waitExit(t) // go run exits with 1 after Ctrl-C regardless of the program's exit code.
 	require.Regexp(t, `[0-9,]+ of [0-9,]+ parents deleted, `, d.out.String())
-	d.nothingLeft(t)
+	d.requireNothingLeft(t)
 }
 
-// example is a block of docs/definitions.md with what stands right before and behind it.
+// example is a block of docs/definitions.md with the blocks before and after it that
+// belong to it.
 type example struct {
-	// file is sexton.yaml or loose_foreign_keys.yml, as its first line says.
+	// file is the name in the block's first line: sexton.yaml or loose_foreign_keys.yml.
 	file, text string
-	// tables are those of the database that is asked; without, the files alone are.
-	// config is a sexton.yaml beside it.
+	// tables is SQL that creates the tables of a database. If it is empty, only the files
+	// are checked. config is the sexton.yaml of a definitions example.
 	tables, config string
-	// complaints is what the program says of it, and nothing of one that is sound.
-	complaints string
+	// messages is the program's expected output. It is empty for a valid example.
+	messages string
 }
 
 func definitionExamples(t *testing.T) []example {
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "definitions.md")))(t)
 	var examples []example
-	tables, sound, end := "", 0, 0
+	tables, valid, end := "", 0, 0
 	for _, match := range regexp.MustCompile("(?ms)^```(yaml|sql|text)\n(.*?)^```$").FindAllStringSubmatchIndex(string(text), -1) {
 		joined := strings.TrimSpace(string(text[end:match[0]])) == ""
 		end = match[1]
@@ -472,24 +477,25 @@ func definitionExamples(t *testing.T) []example {
 		case "yaml":
 			first, _, _ := strings.Cut(block, "\n")
 			file, named := strings.CutPrefix(first, "# ")
-			require.True(t, named, "the block says in its first line which file it is:\n%s", block)
+			require.True(t, named, "the first line of the block must name its file:\n%s", block)
 			e := example{file: file, text: block, tables: tables}
 			if last := len(examples) - 1; joined && last >= 0 && examples[last].file == "sexton.yaml" {
 				e.config = examples[last].text
 			}
 			examples, tables = append(examples, e), ""
-			sound++
+			valid++
 		case "text":
-			examples[len(examples)-1].complaints = block
-			sound--
+			examples[len(examples)-1].messages = block
+			valid--
 		}
 	}
-	require.GreaterOrEqual(t, sound, 3, "examples that are sound")
-	require.NotZero(t, len(examples)-sound, "examples that are not")
+	require.GreaterOrEqual(t, valid, 3, "valid examples")
+	require.NotZero(t, len(examples)-valid, "invalid examples")
 	return examples
 }
 
-// testDefinitions feeds every example of docs/definitions.md to the program.
+// testDefinitions makes the program read every example of docs/definitions.md and
+// compares its messages.
 func testDefinitions(t *testing.T, p program) {
 	for _, e := range definitionExamples(t) {
 		dir := t.TempDir()
@@ -510,23 +516,23 @@ func testDefinitions(t *testing.T, p program) {
 		sexton := func(words ...string) (output string, code int) {
 			cmd := exec.CommandContext(t.Context(), p.path, words...)
 			cmd.Dir, cmd.Env = dir, []string{"DATABASE_URL=" + url, "HOME=" + dir}
-			var said strings.Builder
-			cmd.Stderr = &said
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
 			_ = cmd.Run()
-			return said.String(), cmd.ProcessState.ExitCode()
+			return stderr.String(), cmd.ProcessState.ExitCode()
 		}
 		output, code := sexton("config", "check")
 		if e.tables != "" {
-			require.Zero(t, code, "config check asks no database: %s", output)
+			require.Zero(t, code, "config check needs no database: %s", output)
 			output, code = sexton("migrate", "up")
 			require.Zero(t, code, output)
 			output, code = sexton("triggers", "install")
 		}
 		want := 0
-		if e.complaints != "" && !strings.HasPrefix(e.complaints, "sexton: warning: ") {
+		if e.messages != "" && !strings.HasPrefix(e.messages, "sexton: warning: ") {
 			want = 2
 		}
-		require.Equal(t, e.complaints, output, "what the program says of\n%s", e.text)
+		require.Equal(t, e.messages, output, "messages of the program for\n%s", e.text)
 		require.Equal(t, want, code, "exit code for\n%s", e.text)
 	}
 }

@@ -17,9 +17,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-var thaw = flag.Bool("thaw", false, "write the files in testdata/frozen anew")
+var thaw = flag.Bool("thaw", false, "write the files in testdata/frozen")
 
-// frozenWork is work of all five components, some of it put off, failed or given up.
+// frozenWork inserts work of all five components. Some of it is deferred, failed or given
+// up.
 const frozenWork = `
 	INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 	INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
@@ -46,25 +47,25 @@ const frozenWork = `
 	INSERT INTO sexton.external_diff_removals (diff_id, key, not_before, attempts, last_error) VALUES (8, 'a', now(), 0, NULL), (9, 'b', '2100-01-02', 2, 'gone away');
 	SELECT sexton.enqueue('migrate_external_diff', '{"diff_id": 1}')`
 
-// testFrozen compares what the program says of one database with files. They change only
-// where a change is meant: `go test ./integration -run TestProgram/frozen -args -thaw`
-// writes them anew.
+// testFrozen compares the program's output for one database with files. If a change is
+// intended, this command writes the files: `go test ./integration -run
+// TestProgram/frozen_output -args -thaw`
 func testFrozen(t *testing.T, p program) {
 	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
-	s := p.site(t, "", onMain(`
+	s := p.site(t, "", mainSetup(`
 ghost_users: {enabled: true}
 placeholder_users: {enabled: true}
 adjourned_groups: {enabled: true}
 external_diffs: {enabled: true, bucket: "${BUCKET}"}
-`, exampleapp.Schema(), frozenWork).defining("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
-	said := func(code int, name string, args ...string) {
-		frozen(t, name+".json", s.masked(t, s.program.run(t, s.dir, s.url, code, append(args, "--json")...)))
+`, exampleapp.Schema(), frozenWork).withDefinitions("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
+	compare := func(code int, name string, args ...string) {
+		requireFrozen(t, name+".json", s.maskDocument(t, s.program.run(t, s.dir, s.url, code, append(args, "--json")...)))
 	}
-	said(0, "job_list", "job", "list")
-	said(0, "status", "status")
-	said(0, "plan", "plan")
-	said(5, "doctor", "doctor")
-	said(0, "failures", "failures", "list")
+	compare(0, "job_list", "job", "list")
+	compare(0, "status", "status")
+	compare(0, "plan", "plan")
+	compare(5, "doctor", "doctor")
+	compare(0, "failures", "failures", "list")
 
 	var kinds []struct {
 		Kind     string
@@ -74,35 +75,35 @@ external_diffs: {enabled: true, bucket: "${BUCKET}"}
 	for _, job := range kinds {
 		s.program.run(t, s.dir, s.url, 0, "pause", job.Kind, "--reason", "frozen")
 	}
-	worker := s.started(t, loopback)
+	worker := s.startWorker(t, loopback)
 	address := worker.httpAddress(t)
-	frozen(t, "ready.json", s.masked(t, readyWorker(t, address)))
-	_, metrics := ask(t.Context(), address, "/metrics")
-	frozen(t, "metrics.txt", maskedMetrics(metrics))
+	requireFrozen(t, "ready.json", s.maskDocument(t, waitReady(t, address)))
+	_, metrics := httpGet(t.Context(), address, "/metrics")
+	requireFrozen(t, "metrics.txt", maskMetrics(metrics))
 	worker.stop(t)
 	for _, job := range kinds {
 		s.program.run(t, s.dir, s.url, 0, "resume", job.Kind)
 		if job.Schedule != "" {
-			said(0, "run_"+job.Kind, "job", "run", job.Kind)
+			compare(0, "run_"+job.Kind, "job", "run", job.Kind)
 		}
 	}
 }
 
-// frozen compares a text with its file.
-func frozen(t *testing.T, name, text string) {
+// requireFrozen compares a text with its file.
+func requireFrozen(t *testing.T, name, text string) {
 	path := filepath.Join("testdata", "frozen", name)
 	if *thaw {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	require.Equal(t, string(pgtest.Must(os.ReadFile(path))(t)), text, "%s; -args -thaw writes it anew", path)
+	require.Equal(t, string(pgtest.Must(os.ReadFile(path))(t)), text, "%s; if the change is intended, run the test with -args -thaw", path)
 }
 
 var (
 	frozenTime   = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	frozenActor  = regexp.MustCompile(`paused by \S+`)
 	frozenNumber = regexp.MustCompile(`(_seconds|^confirmed$|^pages$|^run_id|^token|^cost|bytes|^duration|_ms|_mib)$`)
-	// serverChecks say what others make of the server.
+	// serverChecks are the checks of doctor whose results depend on the server.
 	serverChecks = []string{
 		"version", "recovery", "listen", "statistics", "transactions", "prepared_transactions", "settings",
 		"search_path", "superusers",
@@ -110,8 +111,9 @@ var (
 	}
 )
 
-// masked is a document without times, ages and what is the machine's.
-func (s workSite) masked(t *testing.T, text string) string {
+// maskDocument returns a JSON document with placeholders for times, ages and values that
+// depend on the machine.
+func (s workSite) maskDocument(t *testing.T, text string) string {
 	var document any
 	require.NoError(t, json.Unmarshal([]byte(text), &document), text)
 	var mask func(key string, value any) any
@@ -122,7 +124,7 @@ func (s workSite) masked(t *testing.T, text string) string {
 				return "ROLES"
 			}
 			if frozenNumber.MatchString(key) {
-				return "NUMBER" // Which bins a histogram has depends on the machine.
+				return "NUMBER" // The bins of a histogram depend on the machine.
 			}
 			for k, inner := range v {
 				v[k] = mask(k, inner)
@@ -145,7 +147,7 @@ func (s workSite) masked(t *testing.T, text string) string {
 			}
 		case string:
 			if key == "node" {
-				return "NODE" // Statistics change it.
+				return "NODE" // The planner's statistics change the node.
 			}
 			v = frozenTime.ReplaceAllString(strings.ReplaceAll(v, s.dir, "DIR"), "TIME")
 			return frozenActor.ReplaceAllString(v, "paused by ACTOR")
@@ -155,9 +157,9 @@ func (s workSite) masked(t *testing.T, text string) string {
 	return string(pgtest.Must(json.MarshalIndent(mask("", document), "", "  "))(t)) + "\n"
 }
 
-// maskedMetrics are the program's own metrics, with values where the database alone makes
-// them.
-func maskedMetrics(text string) string {
+// maskMetrics returns the program's own metrics. It keeps only values that depend on
+// nothing but the database.
+func maskMetrics(text string) string {
 	keep := regexp.MustCompile(`^sexton_(backlog_(rows|capped|deferred|confirming|undefined|given)|groups_|paused|waiting|queue_jobs|up|scrape_complete|workers|running)`)
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -17,13 +17,13 @@ import (
 const (
 	ghostLease = "users/migrate_records_to_ghost_user_in_batches_worker"
 
-	// noUsersLeft holds where nobody is to be deleted.
+	// noUsersLeft is true if the queue of users to delete is empty.
 	noUsersLeft = "NOT EXISTS (SELECT FROM users_ghost_user_migrations)"
 )
 
-// contributions are those of twelve users, of whom 11 and 12 stay. No row refers to two
-// who leave, so that what is counted does not depend on the order. All users have given
-// the same emoji, of which the ghost can have one.
+// contributions inserts rows of twelve users, of whom 11 and 12 are not deleted. No row
+// refers to two deleted users, so that the counts do not depend on the order. All users
+// have awarded the same emoji, of which the ghost user may have only one.
 const contributions = `
 INSERT INTO users (username, email, name) SELECT 'user' || n, n || '@example.com', 'User ' || n FROM generate_series(1, 12) AS n;
 INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
@@ -43,8 +43,8 @@ INSERT INTO snippets (id, project_id, author_id, type, title) SELECT n, 1, n % 1
 INSERT INTO snippets (id, author_id, type, title) SELECT 1000 + n, n % 12 + 1, 'PersonalSnippet', 's' FROM generate_series(1, 36) AS n;
 INSERT INTO p_ci_builds (id, partition_id, commit_id, project_id, user_id, name, stage, status) SELECT n, 100 + n % 2, 1, 1, n % 12 + 1, 'b', 's', 'ok' FROM generate_series(1, 120) AS n`
 
-// ghostGates are the points at which a worker can be stopped, by a trigger that notes who
-// was there: behind a change and before its commit.
+// ghostGates creates triggers that record the session and stop it after a change and
+// before its COMMIT while the gate is closed.
 const ghostGates = dbtest.Gates + `
 CREATE TABLE changes (point text, session text);
 CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' AS $$
@@ -62,25 +62,25 @@ CREATE TRIGGER end_gate AFTER DELETE ON users FOR EACH ROW EXECUTE FUNCTION pass
 CREATE TRIGGER gate AFTER UPDATE ON users_ghost_user_migrations FOR EACH ROW WHEN (new.attempts > old.attempts) EXECUTE FUNCTION pass_gate('blame');
 CREATE TRIGGER gate AFTER UPDATE ON sexton.runs FOR EACH ROW WHEN (new.ended_at IS NOT NULL AND old.ended_at IS NULL) EXECUTE FUNCTION pass_gate('history');`
 
-// refusal makes the first user one who cannot be deleted.
+// refusal creates a trigger that prevents the deletion of the first user.
 const refusal = `
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
 CREATE TRIGGER refuse BEFORE UPDATE ON issues FOR EACH ROW WHEN (old.author_id = 1) EXECUTE FUNCTION refuse();`
 
-// ghostTables are those whose rows are compared, each with the columns that count, where
-// not all do.
+// ghostTables returns the tables whose rows are compared, each with an expression for the
+// compared columns.
 func ghostTables() map[string]string {
 	return map[string]string{
 		"projects": "entry::text", "issues": "entry::text", "issue_assignees": "entry::text",
 		"approvals": "entry::text", "notes": "entry::text",
 		"todos": "entry::text", "events": "entry::text", "snippets": "entry::text", "p_ci_builds": "entry::text",
-		// Which of the same emoji the ghost keeps does not matter.
+		// The id of the emoji that the ghost user keeps is not determined.
 		"award_emoji": "user_id || awardable_type || awardable_id || name",
 	}
 }
 
-// ghostSite is the reference application with these contributions, and with a copy of the
-// tables in the schema expected.
+// ghostSite is a site of the reference application with contributions, and with a copy of
+// its tables in the schema expected.
 type ghostSite struct{ workSite }
 
 func newGhostSite(t *testing.T, p program, url string) ghostSite {
@@ -89,9 +89,10 @@ func newGhostSite(t *testing.T, p program, url string) ghostSite {
 	for _, table := range slices.Sorted(maps.Keys(ghostTables())) {
 		before += "; CREATE TABLE expected." + table + " AS TABLE public." + table
 	}
-	// Small batches, so that there is a middle, and no target: a statement has 5 s, time
-	// to act while it stands at a gate.
-	site := p.site(t, url, onMain(`
+	// Batches are small, so that a worker can be stopped in the middle. target is 0, so
+	// that a statement has a timeout of 5 s, in which the test can act while the
+	// statement is stopped at a gate.
+	site := p.site(t, url, mainSetup(`
 loose_foreign_keys: {enabled: false}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *", target: 0s, batches: {move: 4, delete: 5, nullify: 3}}
 http: {listen: ""}
@@ -100,14 +101,14 @@ http: {listen: ""}
 	return ghostSite{site}
 }
 
-// leave asks for the deletion of users, some of them with all that they wrote.
-func (s ghostSite) leave(t *testing.T, hard bool, users ...int64) {
+// deleteUsers requests the deletion of users, as hard deletions if hard is set.
+func (s ghostSite) deleteUsers(t *testing.T, hard bool, users ...int64) {
 	s.exec(t, "SELECT sexton.delete_user(leaving, 12, $2) FROM unnest($1::bigint[]) AS leaving", users, hard)
 }
 
-// write has a user write notes, although it may be on its way out; one who is gone writes
-// nothing.
-func (s ghostSite) write(t *testing.T, user int64, notes int) {
+// writeNotes inserts notes of a user, who may already be in the queue. It inserts nothing
+// if the user was deleted.
+func (s ghostSite) writeNotes(t *testing.T, user int64, notes int) {
 	const sql = `
 		WITH living AS (SELECT id FROM public.users WHERE id = $1 FOR KEY SHARE),
 		written AS (
@@ -119,9 +120,9 @@ func (s ghostSite) write(t *testing.T, user int64, notes int) {
 	s.exec(t, sql, user, notes)
 }
 
-// expect computes in plain SQL what the deletion of these users has to leave of the
-// copied tables, and returns for each user how many rows referred to it.
-func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
+// computeExpected applies the deletion of these users to the copied tables in plain SQL.
+// It returns the number of rows that referred to each user.
+func (s ghostSite) computeExpected(t *testing.T, soft, hard []int64) map[int64]int64 {
 	const references = `
 		SELECT u, count(*) FROM (
 			SELECT creator_id AS u FROM expected.projects UNION ALL SELECT author_id FROM expected.issues UNION ALL
@@ -174,12 +175,12 @@ func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
 	return counts
 }
 
-// settled expects, once all workers have stopped, that the users are gone, each announced
-// once with all that was done for it, and that the tables are what plain SQL makes of
-// them. A run more changes nothing.
-func (s ghostSite) settled(t *testing.T, soft, hard []int64) {
-	counts := s.expect(t, soft, hard)
-	s.asExpected(t)
+// requireFinalState requires, after all workers have stopped, that the users are deleted,
+// that each has one event with the right counts, and that the tables equal those of
+// computeExpected. Another run must change nothing.
+func (s ghostSite) requireFinalState(t *testing.T, soft, hard []int64) {
+	counts := s.computeExpected(t, soft, hard)
+	s.requireExpectedRows(t)
 	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM users WHERE user_type = 5"), "ghost users")
 	require.EqualValues(t, 12-len(counts), s.count(t, "SELECT count(*) FROM users WHERE user_type = 0"), "users left")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM users_ghost_user_migrations"), "users in the queue")
@@ -189,21 +190,21 @@ func (s ghostSite) settled(t *testing.T, soft, hard []int64) {
 	announced := map[int64]int64{}
 	var user, count int64
 	pgtest.Must(pgx.ForEachRow(rows, []any{&user, &count}, func() error {
-		require.NotContains(t, announced, user, "announced twice")
+		require.NotContains(t, announced, user, "two events for one user")
 		announced[user] = count
 		return nil
 	}))(t)
 	require.Equal(t, counts, announced, "rows moved, deleted and nullified, by user")
 
-	s.cleanedUp(t)
+	s.requireCleanedUp(t)
 	const written = "SELECT count(*) FROM changes WHERE point <> 'history'"
 	before := s.count(t, written)
 	s.program.run(t, s.dir, s.url, 0, "job", "run", ghostKind)
-	require.Equal(t, before, s.count(t, written), "changes after one run more")
-	s.asExpected(t)
+	require.Equal(t, before, s.count(t, written), "changes after another run")
+	s.requireExpectedRows(t)
 }
 
-func (s ghostSite) asExpected(t *testing.T) {
+func (s ghostSite) requireExpectedRows(t *testing.T) {
 	for table, columns := range ghostTables() {
 		lines := func(schema string) []string {
 			rows := pgtest.Must(s.pool.Query(t.Context(),

@@ -15,19 +15,18 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testGhostUsers deletes users one after the other while two workers and passes in the
-// foreground are at it, of which one worker is killed in the middle, and while the users
-// go on writing.
+// testGhostUsers deletes users one after the other while two workers and foreground runs
+// work, one worker is killed, and the users write further notes.
 func testGhostUsers(t *testing.T, p program) {
 	s := newGhostSite(t, p, "")
-	first, second := s.started(t), s.started(t)
+	first, second := s.startWorker(t), s.startWorker(t)
 	soft, hard := []int64{1, 3, 5, 6, 7, 9, 10}, []int64{2, 4, 8}
 	for user := range int64(10) {
 		user++
-		s.leave(t, user == 2 || user == 4 || user == 8, user)
+		s.deleteUsers(t, user == 2 || user == 4 || user == 8, user)
 		for _, busy := range soft {
 			if busy <= user {
-				s.write(t, busy, 2)
+				s.writeNotes(t, busy, 2)
 			}
 		}
 		if user == 5 {
@@ -35,26 +34,27 @@ func testGhostUsers(t *testing.T, p program) {
 			s.kill(t, first)
 		}
 		outcome := parseReport(t, p.run(t, s.dir, s.url, 0, "job", "run", ghostKind, "--json")).Outcome
-		require.Contains(t, []string{"done", "skipped"}, outcome, "a pass in the foreground beside two workers")
+		require.Contains(t, []string{"done", "skipped"}, outcome, "outcome of a foreground run while two workers are running")
 	}
-	s.wait(t, time.Minute, "all users to be gone", noUsersLeft)
-	s.sleeps(t)
-	s.wait(t, time.Minute, "the dead worker to be buried", "(SELECT count(*) FROM sexton.clients) = 1")
+	s.wait(t, time.Minute, "all users to be deleted", noUsersLeft)
+	s.waitIdle(t)
+	s.wait(t, time.Minute, "the dead worker to be removed", "(SELECT count(*) FROM sexton.clients) = 1")
 	second.stop(t)
-	s.settled(t, soft, hard)
+	s.requireFinalState(t, soft, hard)
 }
 
-// ghostPoint brings a worker to the point at which it is to die, and returns what makes
-// the way free for others.
+// ghostPoint brings a worker to the point at which the test kills it. Calling pass lets
+// other sessions continue.
 type ghostPoint func(t *testing.T, s ghostSite) (w *runningWorker, pass func())
 
-// atPoint stops a worker behind a change of that sort and before its commit.
-func atPoint(point string) ghostPoint {
+// stopAtPoint returns a ghostPoint that stops a worker after a change of the given kind
+// and before its COMMIT.
+func stopAtPoint(point string) ghostPoint {
 	return func(t *testing.T, s ghostSite) (*runningWorker, func()) {
-		pass, _ := s.shut(t, point)
-		w := s.started(t)
-		s.leave(t, false, 1, 2, 3)
-		s.leave(t, true, 4)
+		pass, _ := s.closeGate(t, point)
+		w := s.startWorker(t)
+		s.deleteUsers(t, false, 1, 2, 3)
+		s.deleteUsers(t, true, 4)
 		s.wait(t, time.Minute, "the worker to stop at "+point, dbtest.AtGate)
 		return w, pass
 	}
@@ -62,20 +62,20 @@ func atPoint(point string) ghostPoint {
 
 func ghostPoints() map[string]ghostPoint {
 	points := map[string]ghostPoint{
-		"asleep": func(t *testing.T, s ghostSite) (*runningWorker, func()) {
-			w := s.started(t)
-			s.leave(t, false, 1, 2, 3)
-			s.leave(t, true, 4)
-			s.wait(t, time.Minute, "the users to be gone", noUsersLeft)
-			s.sleeps(t)
+		"without work": func(t *testing.T, s ghostSite) (*runningWorker, func()) {
+			w := s.startWorker(t)
+			s.deleteUsers(t, false, 1, 2, 3)
+			s.deleteUsers(t, true, 4)
+			s.wait(t, time.Minute, "the users to be deleted", noUsersLeft)
+			s.waitIdle(t)
 			return w, func() {}
 		},
 		"while it takes its lease": func(t *testing.T, s ghostSite) (*runningWorker, func()) {
 			keeper := connect(t, s.url)
 			pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
-			w := s.started(t)
-			s.leave(t, false, 1, 2, 3)
-			s.leave(t, true, 4)
+			w := s.startWorker(t)
+			s.deleteUsers(t, false, 1, 2, 3)
+			s.deleteUsers(t, true, 4)
 			s.wait(t, time.Minute, "the worker to wait while it takes its lease",
 				`EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass
 					AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
@@ -84,38 +84,39 @@ func ghostPoints() map[string]ghostPoint {
 			}
 		},
 	}
-	points["putting a user off"] = func(t *testing.T, s ghostSite) (*runningWorker, func()) {
+	points["while it defers a user"] = func(t *testing.T, s ghostSite) (*runningWorker, func()) {
 		s.exec(t, refusal)
-		w, pass := atPoint("blame")(t, s)
+		w, pass := stopAtPoint("blame")(t, s)
 		return w, func() {
 			s.exec(t, "DROP TRIGGER refuse ON issues")
 			pass()
 		}
 	}
-	points["recording the run's end"] = func(t *testing.T, s ghostSite) (*runningWorker, func()) {
-		_, release := s.shut(t, "history")
-		w := s.started(t)
-		s.leave(t, false, 1, 2, 3)
-		s.leave(t, true, 4)
+	points["while it records the run's end"] = func(t *testing.T, s ghostSite) (*runningWorker, func()) {
+		_, release := s.closeGate(t, "history")
+		w := s.startWorker(t)
+		s.deleteUsers(t, false, 1, 2, 3)
+		s.deleteUsers(t, true, 4)
 		s.wait(t, time.Minute, "the worker to stop in the history", dbtest.AtGate)
-		// That session has no lease, by which others could find and end it.
+		// This session has no lease by which other workers could find and end it, so the
+		// test releases it.
 		return w, release
 	}
 	for name, point := range map[string]string{
-		"making the ghost user": "ghost", "in a move": "move", "in a deletion": "delete",
-		"in a nullification":                      "nullify",
-		"in the rows of a key that no list names": "key", "in the last transaction of a user": "end",
+		"while it creates the ghost user": "ghost", "in a move": "move", "in a deletion": "delete",
+		"in a nullification":                             "nullify",
+		"in the rows of a foreign key outside the lists": "key", "in the last transaction of a user": "end",
 	} {
-		points[name] = atPoint(point)
+		points[name] = stopAtPoint(point)
 	}
 	return points
 }
 
-// testGhostCrashes lets a worker die at each of these points, alone or together with the
-// server. Another one has to finish.
+// testGhostCrashes kills a worker at each point, alone or together with the server.
+// Another worker must finish the work.
 func testGhostCrashes(t *testing.T, p program) {
 	open := func(url string) ghostSite { return newGhostSite(t, p, url) }
-	for name, reach := range pgtest.Few(t, ghostPoints(), "putting a user off") {
+	for name, reach := range pgtest.Few(t, ghostPoints(), "while it defers a user") {
 		t.Run("worker killed "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, false, open, reach) })
 	}
 	for _, name := range []string{"in the last transaction of a user", "in a move"} {
@@ -130,37 +131,40 @@ func testGhostCrashes(t *testing.T, p program) {
 	}
 	if pgtest.Long {
 		t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testGhostStopped(t, p, true) })
-		// One fence stops both engines: testCrashes always has such a process.
+		// The short tests omit this case, because both engines use the same fence and
+		// testCrashes always runs it for the other engine.
 		t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testGhostStopped(t, p, false) })
 	}
 }
 
-// recovers lets a second worker do what a dead one has left, and more: what one has
-// written since who was in the middle, and two users who come later.
-func (s ghostSite) recovers(t *testing.T) {
-	s.write(t, 2, 3)
-	second := s.started(t)
-	s.leave(t, false, 5)
-	s.leave(t, true, 6)
-	s.wait(t, time.Minute, "all users to be gone", noUsersLeft)
-	s.sleeps(t)
-	s.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) = 1")
+// finishAfterKill starts a second worker, which must finish the work of the killed
+// worker, delete notes that a user has written since the kill, and delete two further
+// users.
+func (s ghostSite) finishAfterKill(t *testing.T) {
+	s.writeNotes(t, 2, 3)
+	second := s.startWorker(t)
+	s.deleteUsers(t, false, 5)
+	s.deleteUsers(t, true, 6)
+	s.wait(t, time.Minute, "all users to be deleted", noUsersLeft)
+	s.waitIdle(t)
+	s.wait(t, time.Minute, "dead workers to be removed", "(SELECT count(*) FROM sexton.clients) = 1")
 	second.stop(t)
-	s.settled(t, []int64{1, 2, 3, 5}, []int64{4, 6})
+	s.requireFinalState(t, []int64{1, 2, 3, 5}, []int64{4, 6})
 }
 
-// testGhostStopped stops a process until its lease is over: in a batch, whose session
-// another one ends, or between two, where only the fence keeps it from going on.
+// testGhostStopped stops a process with SIGSTOP until its lease has expired. If inBatch
+// is set, the process is in a batch, and the next worker ends its session. Otherwise it
+// is between two batches, and only the fence prevents further changes.
 func testGhostStopped(t *testing.T, p program, inBatch bool) {
 	s := newGhostSite(t, p, "")
-	pass, release := s.shut(t, "move")
-	first := s.started(t)
-	s.leave(t, false, 1, 2, 3)
-	s.leave(t, true, 4)
+	pass, release := s.closeGate(t, "move")
+	first := s.startWorker(t)
+	s.deleteUsers(t, false, 1, 2, 3)
+	s.deleteUsers(t, true, 4)
 	s.wait(t, time.Minute, "the worker to stop in a move", dbtest.AtGate)
 	first.signal(t, syscall.SIGSTOP)
 	if inBatch {
-		pass() // The session is ended then, and the fence refuses the next one.
+		pass() // Another worker then ends the session, and the fence refuses the next one.
 	} else {
 		release()
 		s.wait(t, time.Minute, "the stopped worker's batch to end", "EXISTS (SELECT FROM changes WHERE point = 'move')")
@@ -173,29 +177,29 @@ func testGhostStopped(t *testing.T, p program, inBatch bool) {
 	}
 	const earlier = "SELECT count(*) FROM changes WHERE point <> 'ghost' AND session LIKE 'sexton%#1'"
 	before := s.count(t, earlier)
-	require.Equal(t, inBatch, before == 0, "changes of the worker that stood still: %d", before)
-	s.leave(t, false, 5)
+	require.Equal(t, inBatch, before == 0, "changes of the stopped worker: %d", before)
+	s.deleteUsers(t, false, 5)
 	first.signal(t, syscall.SIGCONT)
-	first.logged(t, `"msg":"run_failed"`)
-	first.logged(t, "lease lost")
-	s.wait(t, time.Minute, "the user who came later to be gone", noUsersLeft)
-	s.sleeps(t)
-	require.Equal(t, before, s.count(t, earlier), "changes under a token whose lease has passed on")
+	first.waitForLog(t, `"msg":"run_failed"`)
+	first.waitForLog(t, "lease lost")
+	s.wait(t, time.Minute, "the later user to be deleted", noUsersLeft)
+	s.waitIdle(t)
+	require.Equal(t, before, s.count(t, earlier), "changes with the token of a lost lease")
 	first.stop(t)
-	s.settled(t, []int64{1, 2, 3, 5}, []int64{4})
+	s.requireFinalState(t, []int64{1, 2, 3, 5}, []int64{4})
 }
 
 // testPlaceholderUsers deletes the groups of an import while two workers and foreground
-// passes are at it, of which one worker is killed: placeholders that have written nothing
-// go, the others stay with a reason, and nobody is tried twice.
+// runs work and one worker is killed. Placeholders that have written nothing must be
+// deleted, the others must be kept with a reason, and each row must be tried only once.
 func testPlaceholderUsers(t *testing.T, p program) {
-	s := p.site(t, pgtest.New(t).URL, onMain(`
+	s := p.site(t, pgtest.New(t).URL, mainSetup(`
 loose_foreign_keys: {enabled: false}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
 placeholder_users: {enabled: true, schedule: "0 0 1 1 *", spacing: 10ms}
 http: {listen: ""}
 `, exampleapp.Schema()+`
-		-- Each of seven groups has ten placeholders; every fifth has written an issue, and every tenth is there twice.
+		-- Each of seven groups has ten placeholders; every fifth has written an issue, and every tenth has two rows.
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO groups (id, name, path) SELECT n, 'group ' || n, 'group' || n FROM generate_series(1, 12) AS n;
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 12, 'project', 'project');
@@ -207,15 +211,16 @@ http: {listen: ""}
 		INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id, organization_id)
 			SELECT n, 1 + (n - 1) / 10, 1 FROM generate_series(1, 70) AS n
 			UNION ALL SELECT n, 1 + (n - 1) / 10, 1 FROM generate_series(10, 70, 10) AS n;`, ""))
-	first, second := s.started(t, soonDead), s.started(t, soonDead)
+	first, second := s.startWorker(t, shortSilence), s.startWorker(t, shortSilence)
 
-	// By the foreign key's action, by hand, and as rows that come in without an owner.
+	// Rows lose their owner by the foreign key's action and by an UPDATE, and some are
+	// inserted without an owner.
 	s.exec(t, "DELETE FROM groups WHERE id <= 4")
-	s.wait(t, time.Minute, "the first placeholder to be gone", "NOT EXISTS (SELECT FROM users WHERE id = 1)")
+	s.wait(t, time.Minute, "the first placeholder to be deleted", "NOT EXISTS (SELECT FROM users WHERE id = 1)")
 	leader := pgtest.Scalar[string](t, s.pool, "SELECT leader_id FROM sexton.river_leader")
 	killed, left := first, second
 	if strings.Contains(leader, fmt.Sprintf(":%d:", first.cmd.Process.Pid)) {
-		killed, left = second, first // Another leader takes its time.
+		killed, left = second, first // The election of another leader takes long.
 	}
 	s.kill(t, killed)
 	s.exec(t, "UPDATE import_placeholder_user_details SET namespace_id = NULL WHERE namespace_id = 5")
@@ -224,25 +229,25 @@ http: {listen: ""}
 	p.run(t, s.dir, s.url, 0, "job", "run", "import_placeholder_user_cleanup")
 	p.run(t, s.dir, s.url, 0, "job", "run", "import_delete_placeholder_user", "--args", `{"user_id": 32}`)
 	p.run(t, s.dir, s.url, 0, "job", "run", "import_delete_placeholder_user", "--args", `{"user_id": 4711}`)
-	s.wait(t, time.Minute, "all that may go to be gone", "NOT EXISTS (SELECT FROM users WHERE id <= 60 AND id % 5 > 0)")
-	s.wait(t, time.Minute, "all others to be looked at once",
+	s.wait(t, time.Minute, "all unreferenced placeholders to be deleted", "NOT EXISTS (SELECT FROM users WHERE id <= 60 AND id % 5 > 0)")
+	s.wait(t, time.Minute, "all other placeholders to be tried once",
 		"NOT EXISTS (SELECT FROM import_placeholder_user_details WHERE namespace_id IS NULL AND last_error IS NULL)")
 	p.run(t, s.dir, s.url, 0, "job", "run", "import_placeholder_user_cleanup")
-	s.wait(t, time.Minute, "all others to be looked at by each of their rows",
+	s.wait(t, time.Minute, "each row of the other placeholders to be tried",
 		"NOT EXISTS (SELECT FROM import_placeholder_user_details WHERE namespace_id IS NULL AND (last_error IS NULL OR deletion_attempts = 0))")
 	s.wait(t, time.Minute, "all jobs to end", "NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)")
 	left.stop(t)
 
 	require.EqualValues(t, 22, s.count(t, "SELECT count(*) FROM users WHERE user_type = 15"),
-		"12 that wrote something, 10 with an owner")
+		"12 with contributions, 10 with an owner")
 	require.EqualValues(t, 14, s.count(t, "SELECT count(*) FROM issues"))
 	require.Zero(t, s.count(t, "SELECT count(*) FROM issues JOIN users ON users.id = author_id WHERE user_type = 5"),
-		"no author was lost")
+		"issues whose author is the ghost user")
 	require.EqualValues(t, 48,
 		s.count(t, "SELECT count(*) FROM ci_pipelines JOIN users ON users.id = user_id WHERE user_type = 5"),
-		"contributions have passed")
+		"pipelines of the ghost user")
 	require.EqualValues(t, 48, s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'user_destroyed'"),
-		"each is announced once")
+		"one event per user")
 	require.Zero(t, s.count(t, `SELECT count(*) FROM import_placeholder_user_details
 		WHERE namespace_id IS NULL AND last_error <> format('still referenced by issues.author_id (id %s)', placeholder_user_id)`))
 	// Each row was tried once, and every attempt was a job. Users that could be deleted

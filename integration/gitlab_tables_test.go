@@ -15,49 +15,49 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// forest is every table of a set of definitions, with rows.
-type forest struct {
-	tables []*tree
-	byName map[string]*tree
+// tableModels holds all tables of a set of definitions with their rows.
+type tableModels struct {
+	tables []*tableModel
+	byName map[string]*tableModel
 }
 
-// tree is one table. Those whose names begin with p_ are partitioned by partition_id, as
-// in GitLab; of the others that nothing refers to by key, every second has no primary
-// key.
-type tree struct {
+// tableModel is one table. Tables whose names begin with p_ are partitioned by
+// partition_id, as in GitLab. Of the tables to which no reference points, every second
+// one has no primary key.
+type tableModel struct {
 	name        string
 	partitioned bool
 	keyed       bool
 	parent      bool
 	definitions []definitions.Definition
-	// texts are the columns of conditions, states those of update_column_to.
+	// texts holds the columns of conditions, states those of update_column_to.
 	texts, states []string
-	rows          []*leaf
+	rows          []*rowModel
 }
 
-// leaf is one row. Its id is unique in its table and recurs in all others, so that a
-// mix-up of tables shows.
-type leaf struct {
+// rowModel is one row. The same ids occur in all tables, so that a confusion of tables is
+// detected.
+type rowModel struct {
 	id int64
-	// parents, texts and states are values by column; a missing parent is NULL.
+	// parents, texts and states hold values by column. A missing parent means NULL.
 	parents map[string]int64
 	texts   map[string]string
 	states  map[string]int64
 	note    string
 
-	// Filled by the oracle: dead rows are gone, changed ones have other values than at
-	// the beginning.
+	// applyDefinitions sets these fields. dead rows must be deleted. changed rows must
+	// have other values than at the beginning.
 	dead, changed bool
-	// xmin is the transaction that last wrote the row before the worker came.
+	// xmin is the transaction that last wrote the row before the worker ran.
 	xmin string
 }
 
 const parentRows = 40
 
-// plant makes the tables of the definitions and fills them. Every row that has a parent
-// has a living one.
-func plant(defs []definitions.Definition, random *rand.Rand) *forest {
-	f := &forest{byName: map[string]*tree{}}
+// newTableModels returns the tables of the definitions with random rows. The parents of
+// all rows exist.
+func newTableModels(defs []definitions.Definition, random *rand.Rand) *tableModels {
+	f := &tableModels{byName: map[string]*tableModel{}}
 	for _, d := range defs {
 		f.table(d.Parent.String()).parent = true
 		t := f.table(d.Child.String())
@@ -79,28 +79,28 @@ func plant(defs []definitions.Definition, random *rand.Rand) *forest {
 			rows = max(rows, parentRows)
 		}
 		for id := range rows {
-			t.rows = append(t.rows, &leaf{id: int64(id) + 1, note: fmt.Sprintf("%s %d", t.name, id)})
+			t.rows = append(t.rows, &rowModel{id: int64(id) + 1, note: fmt.Sprintf("%s %d", t.name, id)})
 		}
 	}
 	for _, t := range f.tables {
 		for _, row := range t.rows {
-			f.fill(t, row, random)
+			f.fillRow(t, row, random)
 		}
 	}
 	return f
 }
 
-func (f *forest) table(name string) *tree {
+func (f *tableModels) table(name string) *tableModel {
 	t, ok := f.byName[name]
 	if !ok {
-		t = &tree{name: name, partitioned: strings.HasPrefix(name, "p_")}
+		t = &tableModel{name: name, partitioned: strings.HasPrefix(name, "p_")}
 		f.byName[name] = t
 		f.tables = append(f.tables, t)
 	}
 	return t
 }
 
-func (f *forest) fill(t *tree, row *leaf, random *rand.Rand) {
+func (f *tableModels) fillRow(t *tableModel, row *rowModel, random *rand.Rand) {
 	row.parents, row.texts, row.states = map[string]int64{}, map[string]string{}, map[string]int64{}
 	for _, d := range t.definitions {
 		if random.IntN(10) > 0 {
@@ -112,13 +112,13 @@ func (f *forest) fill(t *tree, row *leaf, random *rand.Rand) {
 		}
 	}
 	for _, column := range t.states {
-		// Some are in the state already that the definition would give them.
+		// Some rows already have the value that the definition would set.
 		row.states[column] = []int64{0, 1, 2, 240}[random.IntN(4)]
 	}
 }
 
-// ddl is the script that creates the table.
-func (t *tree) ddl() string {
+// ddl returns SQL that creates the table with its partitions and indexes.
+func (t *tableModel) ddl() string {
 	name := quoteName(t.name)
 	columns := []string{"id bigint NOT NULL"}
 	key := "PRIMARY KEY (id)"
@@ -151,10 +151,10 @@ func (t *tree) ddl() string {
 	return script + ";\n"
 }
 
-func (t *tree) partition(i int) string { return quoteName(fmt.Sprintf("%s_%d", t.name, i)) }
+func (t *tableModel) partition(i int) string { return quoteName(fmt.Sprintf("%s_%d", t.name, i)) }
 
-// columns are those that the rows fill, in order.
-func (t *tree) columns() []string {
+// columns returns the names of the columns in the order of values.
+func (t *tableModel) columns() []string {
 	columns := []string{"id"}
 	if t.partitioned {
 		columns = append(columns, "partition_id")
@@ -165,8 +165,8 @@ func (t *tree) columns() []string {
 	return append(slices.Concat(columns, t.texts, t.states), "note")
 }
 
-// values are those of one row in the order of columns.
-func (t *tree) values(row *leaf) []any {
+// values returns the values of one row in the order of columns.
+func (t *tableModel) values(row *rowModel) []any {
 	values := []any{row.id}
 	if t.partitioned {
 		values = append(values, row.id%2)
@@ -187,8 +187,8 @@ func (t *tree) values(row *leaf) []any {
 	return append(values, row.note)
 }
 
-// create makes and fills all tables.
-func (f *forest) create(t *testing.T, db *pgtest.Database) {
+// create creates and fills all tables, and records the xmin of each row.
+func (f *tableModels) create(t *testing.T, db *pgtest.Database) {
 	var script strings.Builder
 	for _, table := range f.tables {
 		script.WriteString(table.ddl())
@@ -206,9 +206,9 @@ func (f *forest) create(t *testing.T, db *pgtest.Database) {
 	}
 }
 
-// content returns every row of every table as text, and whether it was written since the
-// beginning.
-func (f *forest) content(db *pgtest.Database) map[string][][]string {
+// content returns every row of every table as text, with the word written if it has
+// changed since create and untouched otherwise.
+func (f *tableModels) content(db *pgtest.Database) map[string][][]string {
 	content := map[string][][]string{}
 	for _, table := range f.tables {
 		columns := make([]string, len(table.columns()))

@@ -22,7 +22,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// inventorySQL lists everything in a database that somebody has created.
+// inventorySQL lists all objects in a database that are not part of Postgres.
 const inventorySQL = `
 WITH named AS (
     SELECT oid, nspname FROM pg_namespace WHERE nspname NOT IN ('pg_catalog', 'information_schema') AND nspname NOT LIKE 'pg\_t%'
@@ -34,9 +34,9 @@ UNION ALL SELECT 'type', nspname || '.' || typname FROM pg_type JOIN named ON na
 UNION ALL SELECT 'trigger', tgrelid::regclass || ' ' || tgname FROM pg_trigger
 ORDER BY 1, 2`
 
-// testGitLab runs the program on GitLab's own definitions, from migrate up to migrate
-// down, with half of all parents deleted in between, and compares every row with what an
-// oracle makes of the definitions.
+// testGitLab runs the program on GitLab's own definitions from migrate up to migrate
+// down. It deletes half of all parents in between, and compares every row with the result
+// that applyDefinitions computes.
 func testGitLab(t *testing.T, p program) {
 	path := pgtest.Must(filepath.Abs("../internal/definitions/testdata/gitlab_loose_foreign_keys.yml"))(t)
 	defs := pgtest.Must(definitions.Load([]string{path}))(t)
@@ -47,7 +47,7 @@ func testGitLab(t *testing.T, p program) {
 			strconv.Quote(path)), 0o600))
 
 	random := rand.New(rand.NewPCG(1, 2))
-	f := plant(defs, random)
+	f := newTableModels(defs, random)
 	require.Len(t, f.tables, 270)
 	db := pgtest.New(t)
 	f.create(t, db)
@@ -57,22 +57,22 @@ func testGitLab(t *testing.T, p program) {
 	p.run(t, dir, db.URL, 0, "triggers", "install")
 	p.run(t, dir, db.URL, 0, "triggers", "status")
 
-	deleteParents(t, db, f.condemn(random))
-	direct, tombstones := f.dead(), f.tombstones()
+	deleteParents(t, db, f.drawDeletes(random))
+	direct, tombstones := f.countDeadRows(), f.countTombstones()
 	require.Equal(t, tombstones, pgtest.Scalar[int64](t, db, backlogSQL), "tombstones of the deleted parents")
 	require.Equal(t, tombstones, pending(t, p, dir, db.URL))
 
-	f.settle()
+	f.applyDefinitions()
 	total := drain(t, p, dir, db)
 	f.compare(t, db)
-	require.Equal(t, f.tombstones(), total.Processed, "tombstones processed, those of deleted children included")
-	require.Equal(t, minus(f.dead(), direct), total.DeleteCountByTable)
+	require.Equal(t, f.countTombstones(), total.Processed, "tombstones processed, including those of deleted children")
+	require.Equal(t, subtract(f.countDeadRows(), direct), total.DeleteCountByTable)
 	require.Equal(t, artifactKeys(f), db.Rows(`
 		SELECT (key.value->>'id')::bigint, key.value->>'partition_id'
 		FROM sexton.events CROSS JOIN jsonb_array_elements(payload->'keys') AS key
 		WHERE kind = 'files_orphaned' AND payload->>'table' = 'p_ci_job_artifacts' ORDER BY 1`), "artifacts whose files are orphaned")
 
-	again := p.pass(t, dir, db.URL)
+	again := p.runPass(t, dir, db.URL)
 	require.Equal(t, "done", again.Outcome)
 	require.Zero(t, again.Processed+again.DeleteCount+again.UpdateCount, "a second run must change nothing")
 	f.compare(t, db)
@@ -80,7 +80,7 @@ func testGitLab(t *testing.T, p program) {
 	require.Zero(t, pending(t, p, dir, db.URL))
 	p.run(t, dir, db.URL, 0, "triggers", "status")
 	p.run(t, dir, db.URL, 0, "migrate", "down")
-	require.Equal(t, before, db.Rows(inventorySQL), "what migrate down left or took")
+	require.Equal(t, before, db.Rows(inventorySQL), "objects after migrate down")
 }
 
 // TestOneGitLabDeletion deletes a project without children, with all of GitLab's
@@ -89,7 +89,7 @@ func testGitLab(t *testing.T, p program) {
 func TestOneGitLabDeletion(t *testing.T) {
 	t.Parallel()
 	defs := pgtest.Must(definitions.Load([]string{"../internal/definitions/testdata/gitlab_loose_foreign_keys.yml"}))(t)
-	f := plant(defs, rand.New(rand.NewPCG(1, 2)))
+	f := newTableModels(defs, rand.New(rand.NewPCG(1, 2)))
 	db := dbtest.New(t)
 	f.create(t, db.Database)
 	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(),
@@ -117,20 +117,20 @@ func TestOneGitLabDeletion(t *testing.T) {
 	require.LessOrEqual(t, sent.statements.Load(), int64(28), "statements")
 }
 
-// compare expects every row to be what the oracle says.
-func (f *forest) compare(t *testing.T, db *pgtest.Database) {
-	expected, content := f.expected(), f.content(db)
+// compare requires that every row equals the computed one.
+func (f *tableModels) compare(t *testing.T, db *pgtest.Database) {
+	expected, content := f.expectedContent(), f.content(db)
 	for _, table := range f.tables {
 		require.Equal(t, expected[table.name], content[table.name], "rows of %s", table.name)
 	}
 }
 
-// drain runs passes until no tombstone is left, and adds up what they did.
+// drain runs the job until there are no tombstones, and returns the sums of the reports.
 func drain(t *testing.T, p program, dir string, db *pgtest.Database) report {
 	total := report{DeleteCountByTable: map[string]int64{}}
 	const most = 5
 	for range most {
-		one := p.pass(t, dir, db.URL)
+		one := p.runPass(t, dir, db.URL)
 		total.Processed += one.Processed
 		for table, rows := range one.DeleteCountByTable {
 			total.DeleteCountByTable[table] += rows
@@ -139,16 +139,16 @@ func drain(t *testing.T, p program, dir string, db *pgtest.Database) report {
 			require.Equal(t, "done", one.Outcome)
 			return total
 		}
-		require.Equal(t, "over_limit", one.Outcome, "outcome of a run that leaves something")
+		require.Equal(t, "over_limit", one.Outcome, "outcome of a run that leaves tombstones")
 	}
 	require.Failf(t, "the backlog is not drained", "after %d runs: %v", most,
 		db.Rows("SELECT * FROM public.loose_foreign_keys_deleted_records LIMIT 10"))
 	return total
 }
 
-// condemn marks half of each parent's rows dead and returns statements that delete them:
-// some by one key, some by many, some from a partition.
-func (f *forest) condemn(random *rand.Rand) []string {
+// drawDeletes marks half of each parent's rows as dead and returns statements that delete
+// them: by one key, by several keys, or from a partition.
+func (f *tableModels) drawDeletes(random *rand.Rand) []string {
 	var statements []string
 	for _, t := range f.tables {
 		if !t.parent {
@@ -176,7 +176,7 @@ func (f *forest) condemn(random *rand.Rand) []string {
 	return statements
 }
 
-// deleteParents runs the statements in several sessions at once.
+// deleteParents runs the statements in several sessions in parallel.
 func deleteParents(t *testing.T, db *pgtest.Database, statements []string) {
 	const sessions = 4
 	queue, failed := make(chan string), make(chan error, sessions)
@@ -200,7 +200,7 @@ func deleteParents(t *testing.T, db *pgtest.Database, statements []string) {
 	}
 }
 
-// pending is the backlog that `status` reports.
+// pending returns the backlog that `status` reports.
 func pending(t *testing.T, p program, dir, url string) int64 {
 	var status struct {
 		DeletionTables []struct {
@@ -219,7 +219,7 @@ func pending(t *testing.T, p program, dir, url string) int64 {
 	return status.DeletionTables[0].Pending
 }
 
-func minus(all, some map[string]int64) map[string]int64 {
+func subtract(all, some map[string]int64) map[string]int64 {
 	rest := maps.Clone(all)
 	for name, count := range some {
 		if rest[name] -= count; rest[name] == 0 {
@@ -229,25 +229,25 @@ func minus(all, some map[string]int64) map[string]int64 {
 	return rest
 }
 
-// artifactKeys are the keys of the dead rows of the table with a cleaner class.
-func artifactKeys(f *forest) [][]string {
+// artifactKeys returns the keys of the dead rows of the table with a cleaner class.
+func artifactKeys(f *tableModels) [][]string {
 	var keys [][]string
 	artifacts := f.byName["p_ci_job_artifacts"]
-	for _, row := range slices.DeleteFunc(slices.Clone(artifacts.rows), func(row *leaf) bool { return !row.dead }) {
+	for _, row := range slices.DeleteFunc(slices.Clone(artifacts.rows), func(row *rowModel) bool { return !row.dead }) {
 		keys = append(keys, []string{fmt.Sprint(row.id), fmt.Sprint(row.id % 2)})
 	}
 	return keys
 }
 
-// settle works out from the definitions what has to become of the rows once those marked
-// dead are deleted: first which others have to go, and those that these take along, then
-// which of the rest change.
-func (f *forest) settle() {
+// applyDefinitions computes the effect of the definitions after the rows marked as dead
+// are deleted: first which further rows must be deleted, repeatedly, and then which other
+// rows change.
+func (f *tableModels) applyDefinitions() {
 	for again := true; again; {
 		again = false
 		for _, t := range f.tables {
 			for _, row := range t.rows {
-				if !row.dead && f.concerned(t, row, definitions.Delete) != nil {
+				if !row.dead && f.matchingDefinitions(t, row, definitions.Delete) != nil {
 					row.dead, again = true, true
 				}
 			}
@@ -258,11 +258,11 @@ func (f *forest) settle() {
 			if row.dead {
 				continue
 			}
-			for _, d := range f.concerned(t, row, definitions.Nullify) {
+			for _, d := range f.matchingDefinitions(t, row, definitions.Nullify) {
 				delete(row.parents, d.Columns[0])
 				row.changed = true
 			}
-			for _, d := range f.concerned(t, row, definitions.UpdateColumn) {
+			for _, d := range f.matchingDefinitions(t, row, definitions.UpdateColumn) {
 				value, _ := strconv.ParseInt(string(d.TargetValue), 10, 64)
 				row.changed = row.changed || row.states[d.TargetColumn] != value
 				row.states[d.TargetColumn] = value
@@ -271,9 +271,9 @@ func (f *forest) settle() {
 	}
 }
 
-// concerned returns the definitions of one action by which a row depends on a dead
-// parent.
-func (f *forest) concerned(t *tree, row *leaf, action definitions.Action) []definitions.Definition {
+// matchingDefinitions returns the definitions of one action by which a row refers to a
+// dead parent.
+func (f *tableModels) matchingDefinitions(t *tableModel, row *rowModel, action definitions.Action) []definitions.Definition {
 	var found []definitions.Definition
 	for _, d := range t.definitions {
 		parent, refers := row.parents[d.Columns[0]]
@@ -288,8 +288,8 @@ func (f *forest) concerned(t *tree, row *leaf, action definitions.Action) []defi
 	return found
 }
 
-// expected is what content has to return in the end.
-func (f *forest) expected() map[string][][]string {
+// expectedContent returns the result that content must return after the clean-up.
+func (f *tableModels) expectedContent() map[string][][]string {
 	content := map[string][][]string{}
 	for _, t := range f.tables {
 		rows := [][]string{}
@@ -315,8 +315,8 @@ func (f *forest) expected() map[string][][]string {
 	return content
 }
 
-// dead counts the dead rows per table, without tables that have none.
-func (f *forest) dead() map[string]int64 {
+// countDeadRows returns the number of dead rows per table, without tables that have none.
+func (f *tableModels) countDeadRows() map[string]int64 {
 	dead := map[string]int64{}
 	for _, t := range f.tables {
 		for _, row := range t.rows {
@@ -328,10 +328,10 @@ func (f *forest) dead() map[string]int64 {
 	return dead
 }
 
-// tombstones counts the dead rows of parents.
-func (f *forest) tombstones() int64 {
+// countTombstones returns the number of dead rows in parent tables.
+func (f *tableModels) countTombstones() int64 {
 	var sum int64
-	for name, dead := range f.dead() {
+	for name, dead := range f.countDeadRows() {
 		if f.byName[name].parent {
 			sum += dead
 		}

@@ -17,11 +17,11 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testAdjournedGroups marks groups while two workers and a foreground pass are at it, of
-// which one worker is killed in the middle: every group is passed on for its destruction
-// once, 20 s after the one before, or restored.
+// testAdjournedGroups marks groups while two workers and a foreground run work and one
+// worker is killed. Every group must be queued for destruction once, 20 s after the
+// previous one, or be restored.
 func testAdjournedGroups(t *testing.T, p program) {
-	s := p.site(t, pgtest.New(t).URL, onMain(`
+	s := p.site(t, pgtest.New(t).URL, mainSetup(`
 loose_foreign_keys: {enabled: false}
 adjourned_groups: {enabled: true, schedule: "0 0 1 1 *"}
 http: {listen: ""}
@@ -29,32 +29,32 @@ http: {listen: ""}
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 		INSERT INTO users (id, username, email, name, admin) SELECT n, 'user' || n, n || '@example.com', 'User ' || n, n = 1 FROM generate_series(1, 2) AS n;
 		INSERT INTO groups (id, name, path) SELECT n, 'Group ' || n, 'group-' || n FROM generate_series(1, 600) AS n;`,
-		// Nothing is destroyed here.
+		// The queue of group_destroy is paused, so that no group is destroyed.
 		`INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults)
 		VALUES ('group_destroy', 'group_destroy', false, 25, '{"group_id": "bigint", "user_id": "bigint"}', '{}') ON CONFLICT DO NOTHING;
 		INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now())`))
-	first, second := s.started(t, soonDead), s.started(t, soonDead)
+	first, second := s.startWorker(t, shortSilence), s.startWorker(t, shortSilence)
 	s.exec(t, "SELECT sexton.schedule_group_deletion(id, 1) FROM groups")
-	// Every third was scheduled by somebody who may not remove it, every sixth by
-	// somebody who is gone.
+	// Every third group was scheduled by a user without the privilege to remove it, every
+	// sixth by a deleted user.
 	s.exec(t, `UPDATE group_deletion_schedules SET user_id = CASE WHEN group_id % 2 = 0 THEN 404 ELSE 2 END WHERE group_id % 3 = 0;
 		UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 8`)
-	s.wait(t, time.Minute, "the first groups to be passed on",
+	s.wait(t, time.Minute, "the first groups to be queued",
 		"EXISTS (SELECT FROM sexton.river_job WHERE kind = 'group_destroy')")
 	s.kill(t, first)
 	p.run(t, s.dir, s.url, 0, "job", "run", "adjourned_group_deletion")
-	s.wait(t, time.Minute, "all groups to be decided about",
+	s.wait(t, time.Minute, "all groups to be queued or restored",
 		"600 = (SELECT count(*) FROM sexton.river_job WHERE kind = 'group_destroy') + (SELECT count(*) FROM groups WHERE marked_for_deletion_on IS NULL)")
 	second.stop(t)
 	require.EqualValues(t, 400,
 		s.count(t, "SELECT count(DISTINCT args ->> 'group_id') FROM sexton.river_job WHERE kind = 'group_destroy'"))
 	require.EqualValues(t, 400, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE kind = 'group_destroy'"),
-		"once each")
+		"one job per group")
 	require.EqualValues(t, 20, s.count(t, `SELECT min(gap)::bigint FROM (
 		SELECT round(extract(epoch FROM scheduled_at - lag(scheduled_at) OVER (ORDER BY scheduled_at))) AS gap FROM sexton.river_job WHERE kind = 'group_destroy'
 	) AS line`))
 	require.EqualValues(t, 200,
-		s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'group_restored' AND payload -> 'user_id' = 'null'"), "each is announced once")
+		s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'group_restored' AND payload -> 'user_id' = 'null'"), "one event per group")
 	require.EqualValues(t, 100,
 		s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'group_restored' AND payload ->> 'reason' = 'user_missing'"))
 	require.EqualValues(t, 0,
@@ -62,10 +62,10 @@ http: {listen: ""}
 	require.EqualValues(t, 0, s.count(t, "SELECT count(*) FROM sexton.group_deletion_failures"))
 }
 
-// grove is a tree of three levels with 50 projects, each with issues, and a group beside
-// it that stays. A trigger stops whoever deletes rows of a table while its gate is
-// closed.
-const grove = dbtest.Gates + `
+// groupTree inserts a tree of three levels of groups with 50 projects, each with issues,
+// and another group that is not deleted. A trigger stops sessions that delete rows of a
+// table while its gate is closed.
+const groupTree = dbtest.Gates + `
 INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 INSERT INTO users (id, username, email, name, admin) VALUES (1, 'ada', 'ada@example.com', 'Ada', true);
 INSERT INTO groups (id, parent_id, name, path) VALUES
@@ -84,27 +84,27 @@ CREATE TRIGGER stop_at_gate AFTER DELETE ON issues FOR EACH STATEMENT EXECUTE FU
 CREATE TRIGGER stop_at_gate AFTER DELETE ON projects FOR EACH STATEMENT EXECUTE FUNCTION stop_after_change();
 CREATE TRIGGER stop_at_gate AFTER DELETE ON groups FOR EACH STATEMENT EXECUTE FUNCTION stop_after_change();`
 
-// testGroupDestroy asks for a group's deletion and kills the worker in the tree of a
-// project, while projects go, and as a sub-group goes: the last worker leaves exactly
-// what is not below the group, and each end has been told once.
+// testGroupDestroy requests a group's deletion and kills the worker three times: while it
+// deletes issues, projects and a subgroup. The last workers must delete exactly the rows
+// of the group, and each deletion must have one event.
 func testGroupDestroy(t *testing.T, p program) {
-	s := p.site(t, pgtest.New(t).URL, onMain(`
+	s := p.site(t, pgtest.New(t).URL, mainSetup(`
 loose_foreign_keys: {enabled: false, target: 1s}
 adjourned_groups: {enabled: true}
 http: {listen: ""}
-`, exampleapp.Schema()+grove, ""))
-	pass, _ := s.shut(t, "issues")
+`, exampleapp.Schema()+groupTree, ""))
+	pass, _ := s.closeGate(t, "issues")
 	s.exec(t, "SELECT sexton.delete_group_now(1, 1)")
 	for _, table := range []string{"issues", "projects", "groups"} {
 		s.exec(t, "INSERT INTO closed_gate VALUES ($1)", table)
-		w := s.started(t)
+		w := s.startWorker(t)
 		s.wait(t, time.Minute, "the worker to stop while it deletes "+table, dbtest.AtGate)
 		s.kill(t, w)
 		pass()
 	}
 	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM sexton.group_destructions"))
-	first, second := s.started(t), s.started(t)
-	s.wait(t, time.Minute, "the group to be gone", "NOT EXISTS (SELECT FROM groups WHERE id = 1)")
+	first, second := s.startWorker(t), s.startWorker(t)
+	s.wait(t, time.Minute, "the group to be deleted", "NOT EXISTS (SELECT FROM groups WHERE id = 1)")
 	first.stop(t)
 	second.stop(t)
 	require.EqualValues(t, 1, s.count(t, "SELECT sum(id - 8) FROM groups"), "only group 9 is left")
@@ -133,23 +133,23 @@ func docBlocks(t *testing.T, file, language string) []string {
 	return blocks
 }
 
-// doorSite is the reference application with a worker that has the worker's role and
-// nothing more, as the documents describe the set-up.
-type doorSite struct {
+// sqlSite is a site of the reference application whose worker has only the privileges of
+// the documented worker role.
+type sqlSite struct {
 	workSite
 
 	worker *runningWorker
-	// application is the URL of a member of the application's role that may also delete
-	// projects and keeps its place in the outbox.
+	// application is the URL of a role with the application's privileges, which may also
+	// delete projects and update its position in the outbox.
 	application string
 }
 
-func newDoorSite(t *testing.T, p program) doorSite {
+func newSQLSite(t *testing.T, p program) sqlSite {
 	db := pgtest.New(t)
 	application, worker, viewer := db.CreateRole(), db.CreateRole(), db.CreateRole()
 	pool := pgtest.Must(pgxpool.New(t.Context(), db.URL))(t)
 	t.Cleanup(pool.Close)
-	s := doorSite{
+	s := sqlSite{
 		workSite:    workSite{program: p, url: db.URL, dir: t.TempDir(), pool: pool},
 		application: db.AsRole(application),
 	}
@@ -175,22 +175,22 @@ func newDoorSite(t *testing.T, p program) doorSite {
 	s.exec(t, "GRANT SELECT, DELETE ON projects TO "+application+
 		"; GRANT SELECT, UPDATE ON file_places TO "+application+
 		"; GRANT INSERT ON files_to_remove TO "+application)
-	s.worker = s.started(t, "DATABASE_URL="+db.AsRole(worker))
+	s.worker = s.startWorker(t, "DATABASE_URL="+db.AsRole(worker))
 	return s
 }
 
-// answered requires that what a client has asked for is done.
-func (s doorSite) answered(t *testing.T) {
+// requireWorkDone waits until the requested deletions are done.
+func (s sqlSite) requireWorkDone(t *testing.T) {
 	s.wait(t, stopLimit, "the work to be done", `NOT EXISTS (SELECT FROM sexton.backlog WHERE pending > 0) AND NOT EXISTS (SELECT FROM users WHERE id = 1)
 		AND NOT EXISTS (SELECT FROM issues WHERE project_id = 1)`)
 	require.EqualValues(t, 2, s.count(t, "SELECT count(*) FROM issues"))
 }
 
-// testDoors does what docs/sql.md says for psql, with the three roles as they are
-// printed.
-func testDoors(t *testing.T, p program) {
+// testSQLInterface runs the commands of docs/sql.md and docs/events.md word for word,
+// with the privileges that the program grants.
+func testSQLInterface(t *testing.T, p program) {
 	requirePsql(t)
-	s := newDoorSite(t, p)
+	s := newSQLSite(t, p)
 	shell := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", docBlocks(t, "sql.md", "sh")[0])
 	shell.Dir, shell.Env = s.dir, []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir,
@@ -199,7 +199,7 @@ func testDoors(t *testing.T, p program) {
 	out, err := shell.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Regexp(t, `(?m)^ +(available|running|completed) +\|`, string(out))
-	s.wait(t, stopLimit, "a job that went through", `EXISTS (
+	s.wait(t, stopLimit, "a completed job", `EXISTS (
 		SELECT FROM sexton.river_job AS job, sexton.job_status(job.id) AS status
 		WHERE job.kind = 'loose_foreign_keys_cleanup' AND status.state = 'completed' AND status.outcome = 'done' AND status.finalized_at IS NOT NULL
 		  AND status.run_id > 0 AND status.last_error IS NULL)`)
@@ -208,10 +208,10 @@ func testDoors(t *testing.T, p program) {
 
 	client := pgtest.Must(pgxpool.New(t.Context(), s.application))(t)
 	t.Cleanup(client.Close)
-	s.answered(t)
+	s.requireWorkDone(t)
 	s.deleteAttachments(t)
 	blocks := docBlocks(t, "events.md", "sql")
-	for range 2 { // The second time there is nothing new.
+	for range 2 { // The second run finds no new events.
 		pgtest.Exec(t, client, blocks[1])
 		require.EqualValues(t, 1,
 			s.count(t, "SELECT count(*) FROM files_to_remove WHERE bucket = 'uploads' AND storage_key = 'a/7'"))
@@ -220,7 +220,7 @@ func testDoors(t *testing.T, p program) {
 }
 
 // deleteAttachments deletes rows with files and waits for their event.
-func (s doorSite) deleteAttachments(t *testing.T) {
+func (s sqlSite) deleteAttachments(t *testing.T) {
 	s.exec(t, "DELETE FROM projects WHERE id = 2")
 	s.wait(t, stopLimit, "the event of the attachments",
 		"EXISTS (SELECT FROM sexton.events WHERE kind = 'rows_deleted' AND txid < pg_snapshot_xmin(pg_current_snapshot()))")

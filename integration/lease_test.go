@@ -28,8 +28,9 @@ import (
 
 const leaseKey = "loose_foreign_keys/cleanup_worker:main"
 
-// gatedTables has a trigger that runs between the DELETE of children and its COMMIT: it
-// notes which session deleted which child and, while the gate is closed, stops.
+// gatedTables creates parents, children and a trigger that runs between the DELETE of
+// children and its COMMIT. The trigger records the session and the child, and stops the
+// session while the gate is closed.
 const gatedTables = dbtest.Gates + `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
@@ -50,12 +51,12 @@ const gatedDefinitions = `children:
   - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}
 `
 
-// gatedConfig chooses a pace that does not time out soon: a batch stays at the gate.
-// Workers of one machine would contend for the usual port.
+// gatedConfig sets the pace normal, whose long timeouts let a batch wait at the gate. It
+// disables HTTP because the workers of one machine would compete for the default port.
 const gatedConfig = "databases: {main: {url: \"${DATABASE_URL}\", pace: normal}}\nhttp: {listen: \"\"}\n"
 
-// gatedSite is a database with the tables above and parents 1 to 5 deleted, and a folder
-// with the configuration for the program.
+// gatedSite is a database with the tables of gatedTables, in which parents 1 to 5 were
+// deleted, and a folder with the program's configuration.
 type gatedSite struct {
 	db   *pgtest.Database
 	dir  string
@@ -74,16 +75,15 @@ func newGatedSite(t *testing.T) gatedSite {
 	return s
 }
 
-// expireLease stands for the time that has to pass until the lease of a worker that does
-// not answer is over.
+// expireLease expires the lease, as if the worker had not renewed it for long enough.
 func (s gatedSite) expireLease() {
 	s.db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 }
 
 // pause is a tracer that stops a worker before the second batch in which it would delete
-// children. Its session is idle then and holds nothing by which the server could tell.
+// children. Its session is then idle and holds no locks.
 type pause struct {
-	ctx              context.Context //nolint:containedctx // the test's: its end ends the pause
+	ctx              context.Context //nolint:containedctx // the end of the test ends the pause
 	deletions        int
 	reached, resumed chan struct{}
 }
@@ -113,9 +113,9 @@ func (*pause) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuery
 }
 func (*pause) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestFenceStopsFormerHolder pauses a worker between two batches until its lease is over
-// and another worker has finished the work. Resumed, it must not begin another batch,
-// although there is new work by then.
+// TestFenceStopsFormerHolder pauses a worker between two batches until its lease has
+// expired and another worker has finished the work. When the worker continues, it must
+// not begin another batch, even if there is new work.
 func TestFenceStopsFormerHolder(t *testing.T) {
 	t.Parallel()
 	s := newGatedSite(t)
@@ -145,25 +145,24 @@ func TestFenceStopsFormerHolder(t *testing.T) {
 	require.Equal(t, jobrun.Failed, report.Outcome, "a worker whose lease has passed on must fail")
 	require.ErrorIs(t, failure, lease.ErrLost)
 	require.Equal(t, int64(1), pgtest.Scalar[int64](t, s.db, backlogSQL),
-		"the tombstone that came later is the next holder's")
+		"the later tombstone must be left to the next lease holder")
 	require.Equal(t, int64(10), pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children WHERE parent_id = 6"))
 	require.Equal(t, [][]string{{"#1", "3"}, {"#2", "47"}},
 		s.db.Rows("SELECT right(session, 2), count(*) FROM deletions GROUP BY 1 ORDER BY 1"), "deletions per token")
 }
 
-// worker is one Sexton process, run inside the test.
+// worker runs Sexton's jobs inside the test process.
 type worker struct {
 	config *config.Config
 	db     database.Database
 	runner *jobrun.Runner
-	// bindings, if set, are kept from run to run.
+	// bindings are reused by all runs if set.
 	bindings *riverjobs.Bindings
 	logger   *slog.Logger
 }
 
-// newWorker connects a worker to the database. Its lock timeout is long enough for locks
-// that the test gives up as soon as it sees the worker wait. The tracer, which may be
-// nil, sees all that it sends.
+// newWorker connects a worker to the database. Its lock timeout is longer than the time
+// for which the test holds a lock that the worker waits for. The tracer may be nil.
 func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logger, tracer pgx.QueryTracer) *worker {
 	c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
 		"DATABASE_URL=" + db.URL, "SEXTON_JOBS__LOCK_TIMEOUT=4s", "SEXTON_LOOSE_FOREIGN_KEYS__CONFIRM_AFTER=1ns",
@@ -182,7 +181,7 @@ func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logge
 	return w
 }
 
-// track installs the triggers that the definitions need.
+// track installs the triggers for the definitions.
 func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitions.Definition) {
 	conn := pgtest.Must(w.db.Pool.Acquire(ctx))(t)
 	defer conn.Release()
@@ -193,7 +192,7 @@ func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitio
 	pgtest.Must(triggers.Install(ctx, conn.Conn(), cfg, tracked))(t)
 }
 
-// run runs one pass of the clean-up.
+// run runs the loose foreign keys once.
 func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun.Report, error) {
 	deps := riverjobs.Deps{
 		Bindings: cmp.Or(w.bindings, &riverjobs.Bindings{}), Config: w.config,
@@ -202,22 +201,21 @@ func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun
 	return riverjobs.Jobs(w.config)[0].Run(ctx, deps, riverjobs.Pass{Database: w.db.Name})
 }
 
-// testForegroundKilled kills a pass in the foreground, whose lease would last for two
-// hours. Once it has been silent, the next pass in the foreground goes on, without any
-// worker.
+// testForegroundKilled kills a foreground run, whose lease would last two hours. After
+// the run was silent for 20 s, the next foreground run must work without any worker.
 func testForegroundKilled(t *testing.T, p program) {
 	s := newDiffSite(t, p, diffsInFolder(t))
 	s.exec(t, addDiffs, 1, 3)
 	keeper := pgtest.Connect(t, s.url)
 	pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.external_diff_cursors")
 	first := p.start(t, s.dir, s.url, "job", "run", scheduleDiffs)
-	s.wait(t, stopLimit, "the pass to have its lease",
+	s.wait(t, stopLimit, "the run to have its lease",
 		"EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE expires_at > now() + interval '1 hour' AND pid = $1)", first.cmd.Process.Pid)
 	require.NoError(t, first.cmd.Process.Kill())
 	require.Equal(t, -1, first.wait(t))
 	pgtest.Exec(t, keeper, "ROLLBACK")
 
-	require.Contains(t, p.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json"), `"skipped"`, "it may live")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json"), `"skipped"`, "the killed run may still be alive")
 	s.exec(t, "UPDATE sexton.clients SET seen_at = now() - interval '20 s'")
 	require.Contains(t, p.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json"), `"done"`)
 	require.EqualValues(t, 3, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE kind = $1", moveDiff))

@@ -3,9 +3,10 @@
 package integration
 
 const (
-	// schemasPerShare is how many schemas TestDifferential draws per share of a shape,
-	// for nine cases each on average. With the tag there are enough for mix.check.
+	// schemasPerShare is the number of schemas that TestDifferential draws per share of a
+	// shape, with nine cases each on average. With the build tag long there are enough
+	// cases for mix.check.
 	schemasPerShare = 2
-	// crashRounds is how many rounds of work and death testRandomCrashes has.
+	// crashRounds is the maximum number of rounds of testRandomCrashes.
 	crashRounds = 4
 )

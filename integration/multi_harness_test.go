@@ -20,46 +20,48 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// home is one of several databases, with its schema first in the pool's search path.
-type home struct {
+// multiDB is one database of a multiSite. Its schema comes first in the pool's search
+// path.
+type multiDB struct {
 	twinSite
 
 	name, schema string
 }
 
-// layout says where the databases of a test are and how tables are found in them.
+// layout describes where the databases of a test are and how Sexton assigns tables to
+// them.
 type layout struct {
-	// urls are by database; those that are missing are made on the tests' server.
+	// urls are the URLs by database. Missing databases are created on the tests' server.
 	urls map[string]string
-	// jobs is the database with the jobs, main by default.
+	// jobs is the name of the database with the jobs; the default is main.
 	jobs string
-	// everywhere makes all tables in all databases, filled alike; claimed tells the
-	// databases' tables by patterns.
-	everywhere, claimed bool
-	// twice makes the last tables of the chain also where they do not belong, and names
-	// their databases in the definitions.
-	twice    bool
-	settings string
+	// inAllDatabases creates all tables in all databases with the same rows. byPattern
+	// assigns tables to databases by patterns in the configuration.
+	inAllDatabases, byPattern bool
+	// duplicated also creates the last tables of the chain in the other databases. The
+	// definitions then name the database of these tables.
+	duplicated bool
+	settings   string
 }
 
-// multiSite are three databases with one configuration, on which the program has
+// multiSite is a set of three databases with one configuration, in which the program has
 // installed itself.
 type multiSite struct {
 	program       program
 	dir           string
-	main, ci, sec home
-	// jobs is one of those, native a database of its own in which Postgres's foreign keys
-	// do the same.
-	jobs, native home
+	main, ci, sec multiDB
+	// jobs is the database with the jobs. native is another database with the same tables
+	// and native foreign keys.
+	jobs, native multiDB
 }
 
-func openHome(t *testing.T, p program, dir, name, schema, address string) home {
+func openMultiDB(t *testing.T, p program, dir, name, schema, address string) multiDB {
 	settings := pgtest.Must(pgxpool.ParseConfig(address))(t)
 	quoted := pgx.Identifier{schema}.Sanitize()
 	settings.ConnConfig.RuntimeParams["search_path"] = quoted
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(pool.Close)
-	made := home{
+	made := multiDB{
 		twinSite: twinSite{workSite{program: p, url: address, dir: dir, pool: pool}}, name: name,
 		schema: schema,
 	}
@@ -69,40 +71,40 @@ func openHome(t *testing.T, p program, dir, name, schema, address string) home {
 
 func newMultiSite(t *testing.T, p program, l layout) *multiSite {
 	s := &multiSite{program: p, dir: t.TempDir()}
-	open := func(name, schema string) home {
+	open := func(name, schema string) multiDB {
 		address := l.urls[name]
 		if address == "" {
 			address = pgtest.New(t).URL
 		}
-		return openHome(t, p, s.dir, name, schema, address)
+		return openMultiDB(t, p, s.dir, name, schema, address)
 	}
 	s.main, s.ci, s.sec, s.native = open("main", "app"), open("ci", "Ci"), open("sec", "public"),
 		open("native", "public")
-	s.jobs = *s.home(cmp.Or(l.jobs, "main"))
+	s.jobs = *s.database(cmp.Or(l.jobs, "main"))
 
 	definitions := ""
 	for _, table := range chain() {
-		s.native.exec(t, table.create()+table.native())
+		s.native.exec(t, table.create()+table.foreignKey())
 		last := table.name == "findings" || table.name == "links"
-		for _, at := range s.places() {
-			if at.name == table.home || l.everywhere || l.twice && last {
-				at.exec(t, table.create())
+		for _, db := range s.databases() {
+			if db.name == table.database || l.inAllDatabases || l.duplicated && last {
+				db.exec(t, table.create())
 			}
 		}
 		if table.parent == "" {
 			continue
 		}
 		entry := fmt.Sprintf("table: %s, column: parent_id, on_delete: %s", table.parent, table.action)
-		if l.twice && last {
-			entry += ", database: " + table.home
+		if l.duplicated && last {
+			entry += ", database: " + table.database
 		}
 		definitions += fmt.Sprintf("%s: [{%s}]\n", table.name, entry)
 	}
-	for _, at := range s.places() {
-		at.exec(t, chainWatch)
+	for _, db := range s.databases() {
+		db.exec(t, chainWatch)
 		for _, table := range chain() {
-			if at.name == table.home {
-				at.exec(t, table.watched())
+			if db.name == table.database {
+				db.exec(t, table.trigger())
 			}
 		}
 	}
@@ -115,10 +117,10 @@ func newMultiSite(t *testing.T, p program, l layout) *multiSite {
 func (s *multiSite) configure(t *testing.T, l layout, definitions string) {
 	claims := map[string]string{"main": "[parents, 'fi*']", "ci": "['b*']", "sec": "['public.s*', 'link?']"}
 	text := "databases:\n"
-	for _, at := range s.places() {
-		text += fmt.Sprintf("  %s: {url: %q, schema: %q", at.name, at.url, at.schema)
-		if l.claimed {
-			text += ", tables: " + claims[at.name]
+	for _, db := range s.databases() {
+		text += fmt.Sprintf("  %s: {url: %q, schema: %q", db.name, db.url, db.schema)
+		if l.byPattern {
+			text += ", tables: " + claims[db.name]
 		}
 		text += "}\n"
 	}
@@ -127,93 +129,95 @@ func (s *multiSite) configure(t *testing.T, l layout, definitions string) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte(definitions), 0o600))
 }
 
-func (s *multiSite) places() []*home { return []*home{&s.main, &s.ci, &s.sec} }
+func (s *multiSite) databases() []*multiDB { return []*multiDB{&s.main, &s.ci, &s.sec} }
 
-func (s *multiSite) home(name string) *home {
-	places := s.places()
-	return places[slices.IndexFunc(places, func(p *home) bool { return p.name == name })]
+func (s *multiSite) database(name string) *multiDB {
+	all := s.databases()
+	return all[slices.IndexFunc(all, func(p *multiDB) bool { return p.name == name })]
 }
 
-// run runs a command to its end and expects its exit code.
+// run runs a command, requires the given exit code and returns the standard output.
 func (s *multiSite) run(t *testing.T, code int, args ...string) string {
 	return s.program.run(t, s.dir, "", code, args...)
 }
 
-// pass runs one pass for a database in the foreground.
-func (s *multiSite) pass(t *testing.T, database string) report {
+// runPass runs one foreground run for a database.
+func (s *multiSite) runPass(t *testing.T, database string) report {
 	r := parseReport(t, s.run(t, 0, "job", "run", kind, "--database", database, "--json"))
 	require.Equal(t, database, r.Database)
 	return r
 }
 
-// started starts a worker and waits until it says that it works.
-func (s *multiSite) started(t *testing.T, environ ...string) *runningWorker {
-	return s.jobs.started(t, environ...)
+// startWorker starts a worker and waits until it logs worker_started.
+func (s *multiSite) startWorker(t *testing.T, environ ...string) *runningWorker {
+	return s.jobs.startWorker(t, environ...)
 }
 
-// deleteParents deletes the same parents in main and where the foreign keys are native.
+// deleteParents deletes the same parents in main and in the native database.
 func (s *multiSite) deleteParents(t *testing.T, condition string) {
-	for _, at := range []*home{&s.native, &s.main} {
-		at.exec(t, "DELETE FROM parents WHERE "+condition)
+	for _, db := range []*multiDB{&s.native, &s.main} {
+		db.exec(t, "DELETE FROM parents WHERE "+condition)
 	}
 }
 
-// rows are all rows of the chain, each table from its home, or of those tables that are
-// where they do not belong.
-func (s *multiSite) rows(t *testing.T, astray bool) []string {
+// rows returns the rows of the chain's tables in their own databases or, if misplaced is
+// set, the rows of the chain's tables in other databases.
+func (s *multiSite) rows(t *testing.T, misplaced bool) []string {
 	var lines []string
-	for _, at := range s.places() {
+	for _, db := range s.databases() {
 		lines = append(lines,
-			at.chainRows(t, func(table chainTable) bool { return (table.home != at.name) == astray })...)
+			db.chainRows(t, func(table chainTable) bool { return (table.database != db.name) == misplaced })...)
 	}
 	slices.Sort(lines)
 	return lines
 }
 
-// asNative expects the rows that native foreign keys have left, and that none went twice.
-func (s *multiSite) asNative(t *testing.T) {
+// requireNativeRows requires the rows that native foreign keys have left, no pending
+// tombstones, and that no row was deleted twice.
+func (s *multiSite) requireNativeRows(t *testing.T) {
 	native := s.native.chainRows(t, func(chainTable) bool { return true })
 	require.Equal(t, native, s.rows(t, false), "rows differ from what native foreign keys leave in one database")
-	for _, at := range s.places() {
-		require.Zero(t, at.count(t, backlogOf), "tombstones in %s", at.name)
-		require.Zero(t, at.count(t, `SELECT count(*) FROM (
-			SELECT FROM changes WHERE at_table IN ('builds', 'scans', 'findings') GROUP BY at_table, id HAVING count(*) > 1) AS twice`),
-			"rows deleted twice in %s", at.name)
+	for _, db := range s.databases() {
+		require.Zero(t, db.count(t, backlogOf), "tombstones in %s", db.name)
+		require.Zero(t, db.count(t, `SELECT count(*) FROM (
+			SELECT FROM changes WHERE at_table IN ('builds', 'scans', 'findings') GROUP BY at_table, id HAVING count(*) > 1) AS duplicated`),
+			"rows deleted twice in %s", db.name)
 	}
 }
 
-// backlogOf counts tombstones that wait. Marked ones are rechecks, which a worker that
-// stops leaves to the next.
+// backlogOf counts pending tombstones. Tombstones with another status are rechecks, which
+// a stopped worker leaves to the next worker.
 const backlogOf = "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1"
 
-// cleaned waits until workers have finished everything everywhere: work of one database
-// makes work in the next.
-func (s *multiSite) cleaned(t *testing.T) {
-	for _, at := range []*home{&s.main, &s.ci, &s.sec} {
-		at.wait(t, time.Minute, "tombstones of "+at.name+" to be worked off",
+// waitCleaned waits until no database has tombstones, in the order of the chain, because
+// the work of one database creates work in the next.
+func (s *multiSite) waitCleaned(t *testing.T) {
+	for _, db := range []*multiDB{&s.main, &s.ci, &s.sec} {
+		db.wait(t, time.Minute, "tombstones of "+db.name+" to be processed",
 			"NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 	}
 }
 
-// confirmed waits until the second looks have been taken in all databases.
-func (s *multiSite) confirmed(t *testing.T) {
-	for _, at := range s.places() {
-		at.wait(t, time.Minute, "everything of "+at.name+" to be confirmed", "NOT EXISTS (SELECT FROM sexton.swept)")
+// waitRechecked waits until all rechecks are done in all databases.
+func (s *multiSite) waitRechecked(t *testing.T) {
+	for _, db := range s.databases() {
+		db.wait(t, time.Minute, "all rechecks of "+db.name, "NOT EXISTS (SELECT FROM sexton.swept)")
 	}
 }
 
-// settled expects, once all workers have stopped, that the end is that of native foreign
-// keys and that nobody has to wait for what they left.
-func (s *multiSite) settled(t *testing.T) {
-	s.asNative(t)
-	s.jobs.cleanedUp(t)
+// requireFinalState requires, after all workers have stopped, the rows that native
+// foreign keys leave, and no leases or clients.
+func (s *multiSite) requireFinalState(t *testing.T) {
+	s.requireNativeRows(t)
+	s.jobs.requireCleanedUp(t)
 }
 
-// hurried is cleaned for tombstones that are put off, perhaps more than once: it stands
-// for that time, and wakes the worker as `sexton failures retry tombstones` does.
-func (s *multiSite) hurried(t *testing.T) {
+// retryDeferred makes deferred tombstones of main due and wakes the worker every second,
+// like `sexton failures retry tombstones`, until main has none. Then it waits for the
+// other databases.
+func (s *multiSite) retryDeferred(t *testing.T) {
 	var last time.Time
-	waitUntil(t, "tombstones of main to be worked off", func() bool {
+	waitUntil(t, "tombstones of main to be processed", func() bool {
 		if time.Since(last) > time.Second {
 			last = time.Now()
 			s.main.exec(t,
@@ -222,28 +226,28 @@ func (s *multiSite) hurried(t *testing.T) {
 		}
 		return s.main.count(t, backlogOf) == 0
 	})
-	s.cleaned(t)
+	s.waitCleaned(t)
 }
 
-// waitingTombstones are those of a database that have a reason: how many, the most
-// attempts, and one of the reasons.
-func (p *home) waitingTombstones(t *testing.T, parent string) (waiting, attempts int64, reason string) {
+// waitingTombstones returns the number of pending tombstones of a parent table, their
+// highest number of attempts, and one of their errors.
+func (p *multiDB) waitingTombstones(t *testing.T, parent string) (waiting, attempts int64, reason string) {
 	err := p.pool.QueryRow(t.Context(), `SELECT count(*), coalesce(max(cleanup_attempts), 0), coalesce(max(last_error), '')
 		FROM loose_foreign_keys_deleted_records WHERE status = 1 AND fully_qualified_table_name LIKE '%' || $1`, parent).Scan(&waiting, &attempts, &reason)
 	require.NoError(t, err)
 	return waiting, attempts, reason
 }
 
-// crash ends a private server as a crash would. It stays down until Restart.
+// crash kills a private server. It stays down until Restart.
 func crash(t *testing.T, server *devpg.Server) {
 	pid := server.PID()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGQUIT))
-	waitUntil(t, "the server to be gone", func() bool { return syscall.Kill(pid, 0) != nil })
+	waitUntil(t, "the server to end", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
-// restart starts a server that is down, or ends it as a crash would first, and forgets
-// the connections to it.
-func (p *home) restart(t *testing.T, server *devpg.Server) {
+// restart kills the server if it is running, starts it again and closes the pool's
+// connections.
+func (p *multiDB) restart(t *testing.T, server *devpg.Server) {
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	p.pool.Reset()
 }
@@ -251,11 +255,11 @@ func (p *home) restart(t *testing.T, server *devpg.Server) {
 func waitUntil(t *testing.T, what string, holds func() bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
-	require.True(t, pgtest.Poll(ctx, holds), "waited in vain for %s", what)
+	require.True(t, pgtest.Poll(ctx, holds), "timed out waiting for %s", what)
 }
 
-// lines counts the lines of a log that have all of these texts.
-func (w *runningWorker) lines(texts ...string) int {
+// countLines returns the number of log lines that contain all of the texts.
+func (w *runningWorker) countLines(texts ...string) int {
 	count := 0
 	for line := range strings.Lines(w.log.String()) {
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {

@@ -19,26 +19,26 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// newOutageSite is a site with one database on a server of its own.
+// newOutageSite returns a site with one database on a private server.
 func newOutageSite(t *testing.T, p program, alone, jobs string) (*multiSite, *devpg.Server) {
 	server := pgtest.Server(t)
 	return newMultiSite(t, p, layout{jobs: jobs, urls: map[string]string{alone: pgtest.NewOn(t, server).URL}}), server
 }
 
-// soon is how long work may take on a busy machine that depends on no database that is
-// down.
+// soon is the longest time for work on a busy machine if the work depends on no database
+// that is down.
 const soon = time.Minute
 
-// deleteScans makes work of which ci has no part.
+// deleteScans deletes scans in sec, which creates work that does not involve ci.
 func (s *multiSite) deleteScans(t *testing.T, condition string) {
-	for _, at := range []*home{&s.native, &s.sec} {
-		at.exec(t, "DELETE FROM scans WHERE "+condition)
+	for _, db := range []*multiDB{&s.native, &s.sec} {
+		db.exec(t, "DELETE FROM scans WHERE "+condition)
 	}
 }
 
-// waitsForCI expects that tombstones in main wait for ci without blame, and that what sec
-// and main have to do goes on.
-func (s *multiSite) waitsForCI(t *testing.T, parents int64, scans string) {
+// requireWaitingForCI requires that tombstones in main wait for ci without a counted
+// attempt, that sec and main continue to work, and that status reports the outage.
+func (s *multiSite) requireWaitingForCI(t *testing.T, parents int64, scans string) {
 	s.deleteScans(t, scans)
 	s.sec.wait(t, soon, "work without ci to be done", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 	s.main.wait(t, soon, "tombstones to be deferred",
@@ -58,7 +58,7 @@ func (s *multiSite) waitsForCI(t *testing.T, parents int64, scans string) {
 	require.NoError(t, json.Unmarshal([]byte(s.run(t, 0, "status", "--json")), &document))
 	require.Len(t, document.Tables, 3)
 	for _, table := range document.Tables {
-		require.Equal(t, table.Database == "ci", table.Unreachable != "", "what status says of %s: %q", table.Database,
+		require.Equal(t, table.Database == "ci", table.Unreachable != "", "status of %s: %q", table.Database,
 			table.Unreachable)
 	}
 	for _, job := range document.Jobs {
@@ -69,83 +69,85 @@ func (s *multiSite) waitsForCI(t *testing.T, parents int64, scans string) {
 	}
 }
 
-// testMultiDownAtStart starts a worker while ci is down.
+// testMultiDownAtStart starts a worker while ci is down. The worker must do the other
+// work and finish after ci is up again.
 func testMultiDownAtStart(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "ci", "main")
 	s.deleteParents(t, "id <= 5")
-	for _, at := range []*home{&s.native, &s.ci} {
-		at.exec(t, "DELETE FROM builds WHERE id = 100")
+	for _, db := range []*multiDB{&s.native, &s.ci} {
+		db.exec(t, "DELETE FROM builds WHERE id = 100")
 	}
 	crash(t, server)
 	failing := s.jobs.start(t, []string{cronOff}, "--fail-fast")
-	require.Equal(t, 4, failing.exit(t, time.Minute), "exit code with --fail-fast")
+	require.Equal(t, 4, failing.waitExit(t, time.Minute), "exit code with --fail-fast")
 	require.Contains(t, failing.log.String(), "database ci cannot be reached")
 
-	w := s.started(t)
-	s.waitsForCI(t, 5, "id <= 10")
-	s.waitsForCI(t, 5, "id <= 20")
-	require.Equal(t, 1, w.lines(`"level":"WARN"`, `"msg":"database_unreachable","database":"ci"`),
-		"lines about the subscription of ci")
-	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"database_unreachable","kind"`, `"database":"ci"`),
-		1, "lines about those that need ci")
+	w := s.startWorker(t)
+	s.requireWaitingForCI(t, 5, "id <= 10")
+	s.requireWaitingForCI(t, 5, "id <= 20")
+	require.Equal(t, 1, w.countLines(`"level":"WARN"`, `"msg":"database_unreachable","database":"ci"`),
+		"log lines about the subscription of ci")
+	require.LessOrEqual(t, w.countLines(`"level":"WARN"`, `"msg":"database_unreachable","kind"`, `"database":"ci"`),
+		1, "log lines about jobs that need ci")
 	s.ci.restart(t, server)
-	w.logged(t, `"msg":"database_reachable"`)
-	s.cleaned(t)
+	w.waitForLog(t, `"msg":"database_reachable"`)
+	s.waitCleaned(t)
 	w.stop(t)
-	s.settled(t)
+	s.requireFinalState(t)
 }
 
-// testMultiDownMeanwhile takes ci away from a worker and brings it back.
+// testMultiDownMeanwhile stops ci while a worker is running and starts it again.
 func testMultiDownMeanwhile(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "ci", "main")
-	w := s.started(t)
+	w := s.startWorker(t)
 	s.deleteParents(t, "id = 40")
-	s.cleaned(t)
+	s.waitCleaned(t)
 	crash(t, server)
 	s.deleteParents(t, "id <= 5")
-	s.waitsForCI(t, 5, "id <= 10")
+	s.requireWaitingForCI(t, 5, "id <= 10")
 	s.ci.restart(t, server)
-	for _, at := range []*home{&s.native, &s.ci} {
-		at.exec(t, "DELETE FROM builds WHERE id = 100")
+	for _, db := range []*multiDB{&s.native, &s.ci} {
+		db.exec(t, "DELETE FROM builds WHERE id = 100")
 	}
-	s.hurried(t)
-	require.Equal(t, 1, w.lines(`"msg":"wakeup_connection_lost`, `"database":"ci"`),
-		"lines about the subscription of ci")
-	require.Equal(t, 1, w.lines(`"msg":"wakeup_connection_restored"`, `"database":"ci"`), "lines about its end")
-	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"database_unreachable","kind"`, `"database":"ci"`),
-		1, "lines about those that need ci")
+	s.retryDeferred(t)
+	require.Equal(t, 1, w.countLines(`"msg":"wakeup_connection_lost`, `"database":"ci"`),
+		"log lines about the subscription of ci")
+	require.Equal(t, 1, w.countLines(`"msg":"wakeup_connection_restored"`, `"database":"ci"`), "log lines about the restored connection")
+	require.LessOrEqual(t, w.countLines(`"level":"WARN"`, `"msg":"database_unreachable","kind"`, `"database":"ci"`),
+		1, "log lines about jobs that need ci")
 	w.stop(t)
-	s.settled(t)
+	s.requireFinalState(t)
 }
 
-// testMultiJobsDown takes the database with the jobs away, which all others need.
+// testMultiJobsDown stops the database with the jobs, which all work needs, and starts it
+// again.
 func testMultiJobsDown(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "sec", "sec")
-	w := s.started(t)
+	w := s.startWorker(t)
 	s.deleteParents(t, "id = 40")
-	s.cleaned(t)
+	s.waitCleaned(t)
 	s.jobs.wait(t, soon, "the ends of runs to be recorded",
 		"NOT EXISTS (SELECT FROM sexton.runs WHERE ended_at IS NULL)")
 	crash(t, server)
 	s.deleteParents(t, "id <= 5")
-	w.logged(t, `"msg":"wakeup_connection_lost`)
-	require.Equal(t, int64(5), s.main.count(t, backlogOf), "tombstones without the jobs")
+	w.waitForLog(t, `"msg":"wakeup_connection_lost`)
+	require.Equal(t, int64(5), s.main.count(t, backlogOf), "tombstones while the jobs database is down")
 	s.run(t, 4, "status")
 	s.sec.restart(t, server)
-	s.cleaned(t)
-	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"wakeup_connection_lost`), 3,
-		"lines about lost connections, at most one per subscription")
+	s.waitCleaned(t)
+	require.LessOrEqual(t, w.countLines(`"level":"WARN"`, `"msg":"wakeup_connection_lost`), 3,
+		"log lines about lost connections, at most one per subscription")
 	w.stop(t)
-	s.settled(t)
+	s.requireFinalState(t)
 }
 
-// testMultiHangs stops the processes of the server of ci, which then neither answer nor
-// close their connections, as behind a network that swallows packets.
+// testMultiHangs stops the server processes of ci with SIGSTOP. They neither answer nor
+// close their connections, like a network that drops packets.
 func testMultiHangs(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "ci", "main")
-	w := s.started(t)
+	w := s.startWorker(t)
 	s.deleteParents(t, "id = 40")
-	s.cleaned(t)
+	s.waitCleaned(t)
 	rows := pgtest.Must(s.ci.pool.Query(t.Context(),
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"))(t)
 	pids := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[int]))(t)
@@ -158,34 +160,35 @@ func testMultiHangs(t *testing.T, p program) {
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
 	s.deleteParents(t, "id <= 5")
-	s.waitsForCI(t, 5, "id <= 10")
+	s.requireWaitingForCI(t, 5, "id <= 10")
 	signal(syscall.SIGCONT)
-	s.hurried(t)
+	s.retryDeferred(t)
 	w.stop(t)
-	s.settled(t)
+	s.requireFinalState(t)
 }
 
-// testMultiJobsDieAtStart lets the server with the jobs die while a worker that starts is
-// looking at it.
+// testMultiJobsDieAtStart crashes the server with the jobs while a starting worker reads
+// the schema in it.
 func testMultiJobsDieAtStart(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "sec", "sec")
 	s.deleteParents(t, "id <= 5")
 	keeper := pgtest.Begin(t, s.sec.pool, "LOCK TABLE sexton.river_migration")
 	w := s.jobs.start(t, []string{cronOff})
-	s.sec.wait(t, time.Minute, "the worker to look at the schema",
+	s.sec.wait(t, time.Minute, "the worker to read the schema",
 		"EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'sexton.river_migration'::regclass)")
 	crash(t, server)
 	_ = keeper.Rollback(t.Context())
-	w.logged(t, `"msg":"database_unreachable_at_start"`)
+	w.waitForLog(t, `"msg":"database_unreachable_at_start"`)
 	s.sec.restart(t, server)
-	s.cleaned(t)
+	s.waitCleaned(t)
 	w.stop(t)
-	s.settled(t)
+	s.requireFinalState(t)
 }
 
-// testMultiBroken breaks a definition in ci under a worker that is a role of its own
-// there. The tombstones of its parent wait and say why; others do not. After mending a
-// retry is enough. The same worker sees one break after the other.
+// testMultiBroken invalidates a definition in ci while a worker with its own role is
+// running. The tombstones of the definition's parent must be deferred with the reason,
+// and other tombstones must be processed. After the repair a retry must be enough. The
+// same worker meets all cases.
 func testMultiBroken(t *testing.T, p program) {
 	t.Helper()
 	type change struct{ breaks, mends, reason string }
@@ -213,9 +216,9 @@ func testMultiBroken(t *testing.T, p program) {
 		s.ci.exec(t, strings.ReplaceAll(sql, "TO worker", "TO "+pgx.Identifier{role}.Sanitize()))
 	}
 	s.grant(t, role)
-	w := s.started(t, "SEXTON_DATABASES__CI__URL="+ci.AsRole(role))
+	w := s.startWorker(t, "SEXTON_DATABASES__CI__URL="+ci.AsRole(role))
 	s.deleteParents(t, "id = 40")
-	s.cleaned(t)
+	s.waitCleaned(t)
 	parents, scans := 0, 320
 	for name, change := range changes {
 		t.Log(name)
@@ -229,42 +232,42 @@ func testMultiBroken(t *testing.T, p program) {
 		_, _, reason := s.main.waitingTombstones(t, "parents")
 		require.Contains(t, reason, change.reason)
 		require.Contains(t, s.run(t, 0, "failures", "list"), change.reason)
-		for _, at := range []*home{&s.ci, &s.sec} {
-			at.wait(t, soon, "tombstones of "+at.name+" to be worked off",
+		for _, db := range []*multiDB{&s.ci, &s.sec} {
+			db.wait(t, soon, "tombstones of "+db.name+" to be processed",
 				"NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 		}
 
 		inCI(change.mends)
 		s.run(t, 0, "failures", "retry", "tombstones", "--all", "--database", s.main.name)
-		s.cleaned(t)
+		s.waitCleaned(t)
 	}
 	w.stop(t)
-	s.settled(t)
+	s.requireFinalState(t)
 }
 
-// grant gives a role in ci what the program prints for a worker there.
+// grant grants a role in ci the privileges of a worker with the program's own command.
 func (s *multiSite) grant(t *testing.T, role string) {
 	s.run(t, 0, "grants", "--database", "ci", "--worker", role, "--apply")
 }
 
-// testMulti holds what the program does with several databases.
+// testMulti runs the tests with several databases.
 func testMulti(t *testing.T, p program) {
 	tests := map[string]func(*testing.T, program){
-		"chain":                                 testMultiChain,
-		"other server crashes after the commit": testMultiCommitIsDurable,
-		"jobs down meanwhile":                   testMultiJobsDown,
-		"broken definitions":                    testMultiBroken,
+		"chain": testMultiChain,
+		"server of another database crashes after the commit": testMultiCommitIsDurable,
+		"jobs database down": testMultiJobsDown,
+		"broken definitions": testMultiBroken,
 	}
 	if pgtest.Long {
 		maps.Copy(tests, map[string]func(*testing.T, program){
-			"random kills":                        testMultiKills,
-			"killed between commit and removal":   testMultiKilledBetween,
-			"stopped between batches elsewhere":   testMultiStoppedBetweenBatches,
-			"stopped in a batch elsewhere":        testMultiStoppedInBatch,
-			"hangs":                               testMultiHangs,
-			"down at the start":                   testMultiDownAtStart,
-			"down meanwhile":                      testMultiDownMeanwhile,
-			"jobs die in the checks at the start": testMultiJobsDieAtStart,
+			"random kills":                                testMultiKills,
+			"killed between commit and removal":           testMultiKilledBetween,
+			"stopped between batches of another database": testMultiStoppedBetweenBatches,
+			"stopped in a batch of another database":      testMultiStoppedInBatch,
+			"database hangs":                              testMultiHangs,
+			"database down at the start":                  testMultiDownAtStart,
+			"database down while the worker runs":         testMultiDownMeanwhile,
+			"jobs database crashes during the start":      testMultiJobsDieAtStart,
 		})
 	}
 	for name, test := range tests {
@@ -272,24 +275,23 @@ func testMulti(t *testing.T, p program) {
 	}
 }
 
-// chainTable is a table of the chain that the tests of several databases are about. All
-// have the columns id and parent_id, and an entry for each row of the parent in every
-// few.
+// chainTable is a table of the chain in the tests with several databases. Every table has
+// the columns id and parent_id, and several rows for each row of its parent.
 type chainTable struct {
-	name, home, parent, action string
-	rows                       int
+	name, database, parent, action string
+	rows                           int
 }
 
-// chain begins in main, goes on in ci and sec, and comes back to main. Every database has
-// parents, and children of others.
+// chain returns tables whose references lead from main to ci and sec and back to main.
+// Every database has parents, and children of parents in another database.
 func chain() []chainTable {
 	return []chainTable{
-		{name: "parents", home: "main", rows: 40},
-		{name: "builds", home: "ci", parent: "parents", action: "async_delete", rows: 160},
-		{name: "badges", home: "ci", parent: "parents", action: "async_nullify", rows: 160},
-		{name: "scans", home: "sec", parent: "builds", action: "async_delete", rows: 320},
-		{name: "findings", home: "main", parent: "scans", action: "async_delete", rows: 640},
-		{name: "links", home: "sec", parent: "scans", action: "async_nullify", rows: 640},
+		{name: "parents", database: "main", rows: 40},
+		{name: "builds", database: "ci", parent: "parents", action: "async_delete", rows: 160},
+		{name: "badges", database: "ci", parent: "parents", action: "async_nullify", rows: 160},
+		{name: "scans", database: "sec", parent: "builds", action: "async_delete", rows: 320},
+		{name: "findings", database: "main", parent: "scans", action: "async_delete", rows: 640},
+		{name: "links", database: "sec", parent: "scans", action: "async_nullify", rows: 640},
 	}
 }
 
@@ -301,7 +303,8 @@ func (c chainTable) rowsOfParent() int {
 	})].rows
 }
 
-// create is the table with its rows in the schema that comes first in the search path.
+// create returns SQL that creates the table with its rows in the first schema of the
+// search path.
 func (c chainTable) create() string {
 	return fmt.Sprintf(`CREATE TABLE %[1]s (id bigint PRIMARY KEY, parent_id bigint);
 CREATE INDEX ON %[1]s (parent_id);
@@ -309,8 +312,8 @@ INSERT INTO %[1]s SELECT number, number %% %[2]d + 1 FROM generate_series(1, %[3
 `, c.name, c.rowsOfParent(), c.rows)
 }
 
-// native is the table's foreign key as Postgres has it.
-func (c chainTable) native() string {
+// foreignKey returns SQL that adds the table's native foreign key.
+func (c chainTable) foreignKey() string {
 	if c.parent == "" {
 		return ""
 	}
@@ -319,9 +322,10 @@ func (c chainTable) native() string {
 		action)
 }
 
-// watched notes every row that goes or changes, in whose session and how durably, and
-// stops that session while the gate of its table is closed.
-func (c chainTable) watched() string {
+// trigger returns SQL for a trigger that records each deleted or changed row with the
+// session and synchronous_commit, and stops the session while the gate of the table is
+// closed.
+func (c chainTable) trigger() string {
 	if c.parent == "" {
 		return ""
 	}
@@ -341,46 +345,47 @@ BEGIN
 END $$;
 `
 
-// testMultiChain works off deletions whose children are in other databases, in whatever
-// way these are found, with passes in the foreground. One pass per database, in the order
-// of the chain, is enough.
+// testMultiChain deletes parents whose children are in other databases, for each way in
+// which Sexton assigns tables to databases. One foreground run per database, in the order
+// of the chain, must be enough.
 func testMultiChain(t *testing.T, p program) {
-	layouts := map[string]layout{"tables by patterns": {jobs: "ci", everywhere: true, claimed: true}}
+	layouts := map[string]layout{"tables by patterns": {jobs: "ci", inAllDatabases: true, byPattern: true}}
 	if pgtest.Long {
-		layouts["tables found where they are"] = layout{}
-		layouts["tables by their definitions"] = layout{jobs: "sec", twice: true}
+		layouts["tables found in the databases"] = layout{}
+		layouts["tables by their definitions"] = layout{jobs: "sec", duplicated: true}
 	}
 	pgtest.Each(t, layouts, func(t *testing.T, _ string, l layout) {
 		s := newMultiSite(t, p, l)
-		astray := s.rows(t, true)
+		misplaced := s.rows(t, true)
 		s.deleteParents(t, "id <= 15")
 		for _, database := range []string{"main", "ci", "sec"} {
-			first := s.pass(t, database)
+			first := s.runPass(t, database)
 			require.Equal(t, "done", first.Outcome)
 			require.Empty(t, first.Errors)
 			require.NotZero(t, first.Processed, "tombstones of %s", database)
 		}
-		s.settled(t)
-		require.Equal(t, astray, s.rows(t, true), "tables that are not the definitions'")
-		for _, at := range s.places() {
-			again := s.pass(t, at.name)
+		s.requireFinalState(t)
+		require.Equal(t, misplaced, s.rows(t, true), "rows of tables in the wrong database")
+		for _, db := range s.databases() {
+			again := s.runPass(t, db.name)
 			require.Zero(t, again.Processed+again.DeleteCount+again.UpdateCount, "a second pass must change nothing")
-			require.Zero(t, at.count(t, "SELECT count(*) FROM changes WHERE session NOT LIKE 'sexton%#%'"),
+			require.Zero(t, db.count(t, "SELECT count(*) FROM changes WHERE session NOT LIKE 'sexton%#%'"),
 				"changes outside of batches")
-			require.Equal(t, at.name == s.jobs.name, at.count(t,
-				"SELECT count(*) FROM pg_tables WHERE tablename = 'river_job'") > 0, "jobs in %s", at.name)
+			require.Equal(t, db.name == s.jobs.name, db.count(t,
+				"SELECT count(*) FROM pg_tables WHERE tablename = 'river_job'") > 0, "jobs in %s", db.name)
 		}
 		s.run(t, 0, "triggers", "status")
 	})
 }
 
-// chainRows are the rows of those tables of the chain that are there, one line each.
-func (p *home) chainRows(t *testing.T, wanted func(chainTable) bool) []string {
+// chainRows returns the rows of the wanted tables of the chain that exist in this
+// database, one line per row.
+func (p *multiDB) chainRows(t *testing.T, wanted func(chainTable) bool) []string {
 	var lines []string
 	for _, table := range chain() {
-		there := p.count(t, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = $2", p.schema,
+		exists := p.count(t, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = $2", p.schema,
 			table.name) > 0
-		if !there || !wanted(table) {
+		if !exists || !wanted(table) {
 			continue
 		}
 		found := pgtest.Must(p.pool.Query(t.Context(), "SELECT '"+table.name+" ' || entry::text FROM "+table.name+

@@ -9,18 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutation is one change to a source file that the tests have to notice.
+// mutation is one change to a source file that makes tests fail.
 type mutation struct {
 	name     string
 	file     string
 	old, new string
-	// message is a regular expression for what the failing test says.
+	// message is a regular expression that matches the output of the failing test.
 	message string
-	// suite are the tests that must fail.
+	// suite is the set of tests that must fail.
 	suite suite
 }
 
-// suite are some tests of one package, always run on the same cases.
+// suite is a set of tests of one package with flags, so that they always run the same
+// cases.
 type suite struct {
 	folder, run, flags string
 }
@@ -34,15 +35,15 @@ func mutations() []mutation {
 		folder: "./internal/listen",
 		run:    "^TestBarrierWaitsForWriters$/^READ_COMMITTED$/^open$|^TestStress$",
 	}
-	confirming := suite{folder: "./internal/loosefk", run: "^TestLateChildOfAnOlderTransaction$"}
+	rechecks := suite{folder: "./internal/loosefk", run: "^TestLateChildOfAnOlderTransaction$"}
 	return []mutation{
 		{
 			name: "tombstones removed although children were left out",
 			file: "internal/drain/dml/edge_statements.go",
 			old:  "e.Restrictions(\"child\", args) + e.Attached(leaf, args)\n",
 			new:  "e.Restrictions(\"child\", args) + e.Attached(leaf, args) + \" AND false\"\n",
-			// A late child that is found and never deleted is rechecked until the run's
-			// time ends.
+			// A late child that is found but never deleted is rechecked until the run
+			// reaches its time limit.
 			message: differs + "|a run was over_limit",
 			suite:   engine,
 		},
@@ -53,7 +54,7 @@ func mutations() []mutation {
 			message: "a worker whose lease has passed on must fail",
 			suite:   engine,
 		},
-		withoutLook(engine),
+		withoutMemory(engine),
 		{
 			name: "rechecked while older transactions are open",
 			file: "internal/loosefk/queries/recheck.sql", old: "least(open.began, known.horizon)",
@@ -73,7 +74,7 @@ func mutations() []mutation {
 			file: "internal/loosefk/source.go", old: "	if !s.recheckDue {\n",
 			new:     "	if true || !s.recheckDue {\n",
 			message: "parents that have not been rechecked",
-			suite:   confirming,
+			suite:   rechecks,
 		},
 		{
 			name: "a plain sleep instead of the barrier",
@@ -85,11 +86,11 @@ func mutations() []mutation {
 	}
 }
 
-// differs is what the comparison with native foreign keys says.
+// differs is the failure message of the comparison with native foreign keys.
 const differs = "rows differ from what native foreign keys leave"
 
-// withoutLook is a build that forgets removed tombstones.
-func withoutLook(s suite) mutation {
+// withoutMemory returns a mutation that does not remember removed tombstones.
+func withoutMemory(s suite) mutation {
 	return mutation{
 		name: "removed tombstones are not remembered",
 		file: "internal/loosefk/source.go", old: "WHERE NOT removed.lives AND (",
@@ -99,20 +100,20 @@ func withoutLook(s suite) mutation {
 	}
 }
 
-// TestMutationsFit finds the one place that each mutation changes: the tests that break
-// the program there take long.
-func TestMutationsFit(t *testing.T) {
+// TestMutationsApply requires that the old text of each mutation occurs exactly once in
+// its file. TestMutations, which runs the mutations, takes long.
+func TestMutationsApply(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutations() {
 		m.mutated(t, "..")
 	}
 }
 
-// mutated returns the file's text with the change.
+// mutated returns the text of the file with the change applied.
 func (m mutation) mutated(t *testing.T, root string) string {
 	text, err := os.ReadFile(filepath.Join(root, m.file))
 	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(text), m.old), "places in %s that the mutation %q applies to", m.file,
+	require.Equal(t, 1, strings.Count(string(text), m.old), "occurrences in %s of the text that the mutation %q changes", m.file,
 		m.name)
 	return strings.Replace(string(text), m.old, m.new, 1)
 }

@@ -20,18 +20,18 @@ import (
 const (
 	documents = "docs/contributing/requirements"
 	traces    = "docs/contributing/requirements.md"
-	// beyond is the section with rows of no document.
+	// beyond is the section of the page whose rows belong to no document.
 	beyond = "Beyond"
 )
 
-// requirement is one table row, step or bullet point: the document's number, the heading
-// above it, and its text. Of a row that is its leading cells, as many as tell it from the
-// others of its table.
+// requirement is one table row, step or bullet point: the number of its document, the
+// heading above it, and its text. The text of a row consists of as many leading cells as
+// distinguish it from the other rows of its table.
 type requirement struct{ document, section, key string }
 
 func (r requirement) String() string { return r.document + ", " + r.section + ", " + r.key }
 
-// trace is one line of the page that says where requirements are met.
+// trace is one line of the page that lists where requirements are met.
 type trace struct {
 	requirement
 
@@ -39,7 +39,7 @@ type trace struct {
 	asks, state, where, tests, remark string
 }
 
-// cells are those of a Markdown table's line, or nil.
+// cells returns the cells of a line of a Markdown table, or nil for other lines.
 func cells(line string) []string {
 	inner, table := strings.CutPrefix(line, "|")
 	if !table {
@@ -52,14 +52,14 @@ func cells(line string) []string {
 	return split
 }
 
-// heading is the text of a heading, whatever its level.
+// heading returns the text of a heading of any level, and whether the line is a heading.
 func heading(line string) (string, bool) {
 	text := strings.TrimLeft(line, "#")
 	return strings.TrimSpace(text), text != line && strings.HasPrefix(text, " ")
 }
 
-// requirementsOf reads one document: rows and bullet points wherever they are, and the
-// numbered steps, which stand in a code block.
+// requirementsOf returns the requirements of one document: all table rows and bullet
+// points, and the numbered steps in its code block.
 func requirementsOf(document, text string) []requirement {
 	var all []requirement
 	var section string
@@ -67,7 +67,7 @@ func requirementsOf(document, text string) []requirement {
 	code := false
 	step := regexp.MustCompile(`^\d+\. `)
 	add := func(key string) { all = append(all, requirement{document, section, key}) }
-	// The line at the end ends the last table.
+	// The added empty lines end the last table.
 	for line := range strings.SplitSeq(text+"\n\n", "\n") {
 		if row := cells(line); row != nil && !code {
 			table = append(table, row)
@@ -95,8 +95,8 @@ func requirementsOf(document, text string) []requirement {
 	return all
 }
 
-// keysOf are the identifiers of a table's rows; its first two lines are header and
-// separator.
+// keysOf returns the identifiers of a table's rows. The first two lines of the table are
+// its header and separator.
 func keysOf(table [][]string) []string {
 	const head = 2
 	if len(table) <= head {
@@ -120,16 +120,16 @@ func keysOf(table [][]string) []string {
 	return keys
 }
 
-// tracesOf reads the page. A heading such as `## 004 …` begins a document. The first cell
-// of a row is the section: the heading in the document, with a translation in
-// parentheses.
+// tracesOf returns the lines of the page. A heading such as `## 004 …` begins a document.
+// The first cell of a row is the section: the heading in the document, with a translation
+// in parentheses.
 func tracesOf(text string) (all []trace, findings []string) {
-	var at requirement
+	var current requirement
 	inTable := false
 	for i, line := range strings.Split(text, "\n") {
 		if title, titled := heading(line); titled {
 			if strings.HasPrefix(line, "## ") {
-				at.document, _, _ = strings.Cut(title, " ")
+				current.document, _, _ = strings.Cut(title, " ")
 			}
 			continue
 		}
@@ -137,29 +137,29 @@ func tracesOf(text string) (all []trace, findings []string) {
 		switch {
 		case row == nil:
 			inTable = false
-		case at.document == "" || !inTable && row[0] == "section" || strings.HasPrefix(row[0], "---"):
+		case current.document == "" || !inTable && row[0] == "section" || strings.HasPrefix(row[0], "---"):
 			inTable = true
 		case len(row) != 7:
 			findings = append(findings, fmt.Sprintf("%s:%d: has %d cells, not 7", traces, i+1, len(row)))
 		default:
-			at.section, _, _ = strings.Cut(row[0], " (")
-			at.key = row[1]
-			all = append(all, trace{at, i + 1, row[2], row[3], row[4], row[5], row[6]})
+			current.section, _, _ = strings.Cut(row[0], " (")
+			current.key = row[1]
+			all = append(all, trace{current, i + 1, row[2], row[3], row[4], row[5], row[6]})
 		}
 	}
 	return all, findings
 }
 
-// tracing holds the page against the documents and the repository.
-type tracing struct {
+// traceChecker compares the page with the documents and the repository.
+type traceChecker struct {
 	repository   fs.FS
 	requirements []requirement
 	declared     map[string]map[string]bool
 	quoted, file *regexp.Regexp
 }
 
-func newTracing(t *testing.T) *tracing {
-	c := &tracing{
+func newTraceChecker(t *testing.T) *traceChecker {
+	c := &traceChecker{
 		repository: os.DirFS(".."), declared: map[string]map[string]bool{},
 		quoted: regexp.MustCompile("`([^`]+)`"), file: regexp.MustCompile(`^[\w./-]+\.(go|md|sql|yaml|yml)$`),
 	}
@@ -172,14 +172,14 @@ func newTracing(t *testing.T) *tracing {
 	return c
 }
 
-func (c *tracing) read(t *testing.T, file string) string {
+func (c *traceChecker) read(t *testing.T, file string) string {
 	text, err := fs.ReadFile(c.repository, file)
 	require.NoError(t, err)
 	return string(text)
 }
 
-// findings are everything that is wrong with a page, a line each.
-func (c *tracing) findings(page string) []string {
+// findings returns all errors of a page, one line per error.
+func (c *traceChecker) findings(page string) []string {
 	lines, findings := tracesOf(page)
 	traced := map[requirement]int{}
 	for _, line := range lines {
@@ -188,7 +188,7 @@ func (c *tracing) findings(page string) []string {
 		case line.document != beyond && !slices.Contains(c.requirements, line.requirement):
 			findings = append(findings, line.finding("no document has this row"))
 		case traced[line.requirement] > 1:
-			findings = append(findings, line.finding("stands here twice"))
+			findings = append(findings, line.finding("is a duplicate"))
 		}
 		findings = append(findings, c.check(line)...)
 	}
@@ -204,38 +204,38 @@ func (l trace) finding(format string, args ...any) string {
 	return fmt.Sprintf("%s:%d: %s: %s", traces, l.line, l.requirement, fmt.Sprintf(format, args...))
 }
 
-// check looks at one line by itself.
-func (c *tracing) check(line trace) []string {
+// check returns the errors of one line.
+func (c *traceChecker) check(line trace) []string {
 	var findings []string
 	complain := func(format string, args ...any) { findings = append(findings, line.finding(format, args...)) }
-	files, symbols := c.names(line.where)
-	testFiles, tests := c.names(line.tests)
+	files, symbols := c.quotedNames(line.where)
+	testFiles, tests := c.quotedNames(line.tests)
 	switch line.state {
 	case "built":
 		if len(tests) == 0 {
-			complain("is built and names no test")
+			complain("is built but names no test")
 		}
 	case "differs":
 		if line.remark == "none" {
-			complain("differs and does not say how")
+			complain("differs but has no remark")
 		}
 	case "planned":
 		if len(testFiles)+len(tests) > 0 {
-			complain("is planned and names a test")
+			complain("is planned but names a test")
 		}
 		if line.remark == "none" {
-			complain("is planned and does not say what")
+			complain("is planned but has no remark")
 		}
 	default:
-		complain("%q is no state", line.state)
+		complain("%q is not a state", line.state)
 	}
 	if len(files) == 0 && line.state != "planned" {
 		complain("names no file")
 	}
 	if line.asks == "" {
-		complain("does not say what is asked")
+		complain("does not describe the requirement")
 	}
-	remarked, _ := c.names(line.asks + line.remark)
+	remarked, _ := c.quotedNames(line.asks + line.remark)
 	for _, file := range slices.Concat(files, testFiles, remarked) {
 		if _, err := fs.Stat(c.repository, file); err != nil {
 			complain("there is no file %s", file)
@@ -255,8 +255,8 @@ func (c *tracing) check(line trace) []string {
 	return findings
 }
 
-// names are what a cell has in backticks: paths, and everything else.
-func (c *tracing) names(cell string) (files, others []string) {
+// quotedNames returns the texts in backticks of a cell: paths of files, and other names.
+func (c *traceChecker) quotedNames(cell string) (files, others []string) {
 	for _, match := range c.quoted.FindAllStringSubmatch(cell, -1) {
 		if c.file.MatchString(match[1]) {
 			files = append(files, match[1])
@@ -267,7 +267,7 @@ func (c *tracing) names(cell string) (files, others []string) {
 	return files, others
 }
 
-func (c *tracing) declares(files []string, name string) bool {
+func (c *traceChecker) declares(files []string, name string) bool {
 	return slices.ContainsFunc(files, func(file string) bool {
 		if c.declared[file] == nil {
 			c.declared[file] = c.declarations(file)
@@ -276,10 +276,10 @@ func (c *tracing) declares(files []string, name string) bool {
 	})
 }
 
-// declarations are the names that a Go file declares for its package, methods as
-// Type.Method and subtests as Test/Subtest. Subtests are known where the name is a text:
-// in t.Run, or as a key of a table of cases.
-func (c *tracing) declarations(file string) map[string]bool {
+// declarations returns the names that a Go file declares: package names, methods as
+// Type.Method and subtests as Test/Subtest. It finds subtests whose name is a literal in
+// t.Run or a key of a table of cases.
+func (c *traceChecker) declarations(file string) map[string]bool {
 	found := map[string]bool{}
 	text, err := fs.ReadFile(c.repository, file)
 	if err != nil || path.Ext(file) != ".go" {
@@ -351,10 +351,11 @@ func subtest(node ast.Node) (string, bool) {
 	return text, err == nil
 }
 
-// TestRequirementsAreTraced holds the page against the five documents, row by row.
+// TestRequirementsAreTraced requires that the page has one correct line for each row of
+// the five documents.
 func TestRequirementsAreTraced(t *testing.T) {
 	t.Parallel()
-	c := newTracing(t)
+	c := newTraceChecker(t)
 	count := map[string]int{}
 	for _, r := range c.requirements {
 		count[r.document]++

@@ -23,54 +23,55 @@ import (
 )
 
 const (
-	// cronOff is a schedule that does not come to a tick while a test runs.
+	// cronOff sets a schedule without a tick while a test runs.
 	cronOff = "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *"
-	// soonDead has workers take a silent one for dead as soon as configuration allows.
-	soonDead = "SEXTON_JOBS__SILENCE=2s"
-	// confirmSoon has removed tombstones rechecked soon.
-	confirmSoon = "SEXTON_LOOSE_FOREIGN_KEYS__CONFIRM_AFTER=1s"
-	// stopLimit is how long a worker may take to stop.
+	// shortSilence sets the shortest time after which a silent worker counts as dead.
+	shortSilence = "SEXTON_JOBS__SILENCE=2s"
+	// shortRecheck makes workers recheck removed tombstones after one second.
+	shortRecheck = "SEXTON_LOOSE_FOREIGN_KEYS__CONFIRM_AFTER=1s"
+	// stopLimit is the longest time that a worker may take to stop.
 	stopLimit = time.Minute
 )
 
-// workSite is a database on which the program has installed itself.
+// workSite is a database in which the program has installed itself, with a folder of
+// configuration files.
 type workSite struct {
 	program program
 	url     string
 	dir     string
 	pool    *pgxpool.Pool
-	// kind is the kind of jobs that the site is about; empty: loose foreign keys.
+	// kind is the kind of job that waitIdle waits for. It is loose foreign keys if empty.
 	kind string
 }
 
-// kit is what a site begins with: files of the program's folder, and what runs in the
-// database before and after the program installs itself.
-type kit struct {
+// siteSetup describes the start of a site: the files of the program's folder, and SQL
+// that runs before and after the program installs itself.
+type siteSetup struct {
 	files         map[string]string
 	before, after string
 }
 
-// onMain is a kit with a sexton.yaml for one database.
-func onMain(settings, before, after string) kit {
-	return kit{
+// mainSetup returns a setup with a sexton.yaml for one database.
+func mainSetup(settings, before, after string) siteSetup {
+	return siteSetup{
 		files:  map[string]string{"sexton.yaml": "databases: {main: {url: \"${DATABASE_URL}\"}}\n" + settings},
 		before: before, after: after,
 	}
 }
 
-// defining adds definitions of loose foreign keys.
-func (k kit) defining(definitions string) kit {
+// withDefinitions adds a file of loose foreign keys to the setup.
+func (k siteSetup) withDefinitions(definitions string) siteSetup {
 	k.files["loose_foreign_keys.yml"] = definitions
 	return k
 }
 
-func gated() kit {
-	return kit{files: map[string]string{"sexton.yaml": gatedConfig}, before: gatedTables}.defining(gatedDefinitions)
+func gatedSetup() siteSetup {
+	return siteSetup{files: map[string]string{"sexton.yaml": gatedConfig}, before: gatedTables}.withDefinitions(gatedDefinitions)
 }
 
-// site makes a site in the database, or without one in a copy of a database on the tests'
-// server that has been filled once: that takes a tenth of the time.
-func (p program) site(t *testing.T, url string, k kit) workSite {
+// site installs the program in the database at url. If url is empty, the site gets a copy
+// of a template database, which takes a tenth of the time.
+func (p program) site(t *testing.T, url string, k siteSetup) workSite {
 	s := workSite{program: p, url: url, dir: t.TempDir()}
 	for name, text := range k.files {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600))
@@ -87,7 +88,7 @@ func (p program) site(t *testing.T, url string, k kit) workSite {
 	return s
 }
 
-func (p program) fill(ctx context.Context, dir, url string, k kit) error {
+func (p program) fill(ctx context.Context, dir, url string, k siteSetup) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
@@ -109,9 +110,9 @@ func (p program) fill(ctx context.Context, dir, url string, k kit) error {
 	return nil
 }
 
-// newWorkSite makes a site with the gated tables on the tests' server.
+// newWorkSite returns a site with the gated tables in a database of its own.
 func newWorkSite(t *testing.T, p program) workSite {
-	return p.site(t, "", gated())
+	return p.site(t, "", gatedSetup())
 }
 
 func (s workSite) exec(t *testing.T, sql string, args ...any) {
@@ -123,7 +124,8 @@ func (s workSite) count(t *testing.T, sql string, args ...any) int64 {
 	return pgtest.Scalar[int64](t, s.pool, sql, args...)
 }
 
-// wait waits until a condition in SQL holds. While the server is away it does not.
+// wait waits until a condition in SQL holds. Errors, such as during an outage of the
+// server, count as false.
 func (s workSite) wait(t *testing.T, limit time.Duration, what, condition string, args ...any) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -132,42 +134,44 @@ func (s workSite) wait(t *testing.T, limit time.Duration, what, condition string
 		err = s.pool.QueryRow(ctx, "SELECT "+condition, args...).Scan(&holds)
 		return err == nil && holds
 	})
-	require.True(t, held, "waited in vain for %s, %s long; last error: %v", what, limit, err)
+	require.True(t, held, "timed out after %s waiting for %s; last error: %v", limit, what, err)
 }
 
 const (
-	// noWork holds where neither tombstones nor children of deleted parents are left.
-	noWork = `NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)
+	// workDone is true if there are neither tombstones nor children of deleted parents.
+	workDone = `NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)
 		AND NOT EXISTS (SELECT FROM children WHERE NOT EXISTS (SELECT FROM parents WHERE parents.id = children.parent_id))`
-	// asleep holds where nobody has the awake lock and no job is on its way.
-	asleep = `NOT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+	// workersIdle is true if no session holds the awake lock and no job is pending or
+	// running.
+	workersIdle = `NOT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
 			WHERE datname = current_database() AND locktype = 'advisory' AND classid = $1::bigint::oid AND objid = $2::bigint::oid)
 		AND NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)`
 )
 
-// sleeps waits until the workers have nothing to do and have noticed.
-func (s workSite) sleeps(t *testing.T) {
+// waitIdle waits until the workers have no work and have released the awake lock.
+func (s workSite) waitIdle(t *testing.T) {
 	k1, k2 := triggers.AwakeKey(cmp.Or(s.kind, kind))
-	s.wait(t, time.Minute, "the workers to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
+	s.wait(t, time.Minute, "the workers to be idle", workersIdle, int64(uint32(k1)), int64(uint32(k2)))
 }
 
-// shut closes the gate of one point, at which workers stop then.
-func (s workSite) shut(t *testing.T, point string) (pass, release func()) {
+// closeGate closes the gate of one point, so that workers stop there.
+func (s workSite) closeGate(t *testing.T, point string) (pass, release func()) {
 	return dbtest.CloseGate(t, s.pool, point)
 }
 
-// kill ends a worker, unless it has ended by itself as one that has just begun does when
-// the server crashes, and makes it one that has been silent for long.
+// kill kills a worker and sets its last heartbeat to the distant past, so that other
+// workers treat it as dead. The worker may already have ended, because a worker that has
+// just started ends if the server crashes.
 func (s workSite) kill(t *testing.T, w *runningWorker) {
 	_ = w.cmd.Process.Kill()
-	require.NotZero(t, w.exit(t, stopLimit), "exit code of a killed worker")
+	require.NotZero(t, w.waitExit(t, stopLimit), "exit code of a killed worker")
 	s.exec(t, "UPDATE sexton.clients SET seen_at = '-infinity' WHERE pid = $1", w.cmd.Process.Pid)
 }
 
-// inBatch starts a worker that stops in the middle of its first batch.
-func (s workSite) inBatch(t *testing.T, parents string, environ ...string) (w *runningWorker, pass, release func()) {
-	pass, release = s.shut(t, "children")
-	w = s.started(t, environ...)
+// startInBatch starts a worker that stops at the gate in its first batch.
+func (s workSite) startInBatch(t *testing.T, parents string, environ ...string) (w *runningWorker, pass, release func()) {
+	pass, release = s.closeGate(t, "children")
+	w = s.startWorker(t, environ...)
 	s.exec(t, "DELETE FROM parents WHERE "+parents)
 	s.wait(t, time.Minute, "the worker to stop in its batch", dbtest.AtGate)
 	return w, pass, release
@@ -180,21 +184,21 @@ type runningWorker struct {
 	ended chan struct{}
 }
 
-// start starts `sexton run` with more variables in its environment. The end of the test
-// kills it.
+// start starts `sexton run` with additional environment variables. The end of the test
+// kills the process.
 func (s workSite) start(t *testing.T, environ []string, args ...string) *runningWorker {
 	t.Helper()
 	w := &runningWorker{
 		cmd: exec.CommandContext(t.Context(), s.program.path, append([]string{"run"}, args...)...),
 		log: &pgtest.Journal{}, ended: make(chan struct{}),
 	}
-	w.cmd.Dir, w.cmd.Env = s.dir, slices.Concat([]string{"DATABASE_URL=" + s.url, confirmSoon}, s.program.environ,
+	w.cmd.Dir, w.cmd.Env = s.dir, slices.Concat([]string{"DATABASE_URL=" + s.url, shortRecheck}, s.program.environ,
 		environ)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	require.NoError(t, w.cmd.Start())
 	go func() {
 		defer close(w.ended)
-		_ = w.cmd.Wait() // ProcessState says how.
+		_ = w.cmd.Wait() // Tests read the exit code from ProcessState.
 	}()
 	pgtest.Guard(t, w.cmd.Process.Pid)
 	t.Cleanup(func() {
@@ -206,15 +210,15 @@ func (s workSite) start(t *testing.T, environ []string, args ...string) *running
 	return w
 }
 
-// started starts a worker and waits until it says that it works.
-func (s workSite) started(t *testing.T, environ ...string) *runningWorker {
+// startWorker starts a worker and waits until it logs worker_started.
+func (s workSite) startWorker(t *testing.T, environ ...string) *runningWorker {
 	w := s.start(t, append([]string{cronOff}, environ...))
-	w.logged(t, `"msg":"worker_started"`)
+	w.waitForLog(t, `"msg":"worker_started"`)
 	return w
 }
 
-// logged waits until the log has a text.
-func (w *runningWorker) logged(t *testing.T, want string) {
+// waitForLog waits until the log contains a text.
+func (w *runningWorker) waitForLog(t *testing.T, want string) {
 	pgtest.WaitFor(t, "log line "+want, func(context.Context) (bool,
 		error,
 	) {
@@ -226,21 +230,21 @@ func (w *runningWorker) signal(t *testing.T, signal os.Signal) {
 	require.NoError(t, w.cmd.Process.Signal(signal))
 }
 
-// exit waits until the process has ended and returns its exit code; -1 stands for the end
-// by a signal.
-func (w *runningWorker) exit(t *testing.T, limit time.Duration) int {
+// waitExit waits until the process has ended and returns its exit code, or -1 if a signal
+// ended it.
+func (w *runningWorker) waitExit(t *testing.T, limit time.Duration) int {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-w.ended:
 	case <-timer.C:
-		require.Fail(t, "the worker goes on", "%s after it was to end", limit)
+		require.Fail(t, "the worker has not ended", "waited %s", limit)
 	}
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// stop expects an orderly end.
+// stop sends SIGTERM and requires exit code 0.
 func (w *runningWorker) stop(t *testing.T) {
 	w.signal(t, syscall.SIGTERM)
-	require.Zero(t, w.exit(t, stopLimit), "exit code after SIGTERM")
+	require.Zero(t, w.waitExit(t, stopLimit), "exit code after SIGTERM")
 }

@@ -35,84 +35,86 @@ import (
 
 const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
 
-// scenarios has a folder per component, and in it a folder per scenario. Of given.sql and
-// when.sql both run, the component's first.
+// scenarios is the folder of the scenarios: one folder per component, and in it one
+// folder per scenario. If component and scenario have a given.sql or when.sql, the
+// component's runs first.
 //
-//	given.sql        rows, or tables
-//	when.sql         what is asked for; $1, if it is there, is true in a hard delete
-//	sexton.yaml      of the scenario: other settings than the default ones, if any
-//	definitions.yml  of the scenario: loose foreign keys, if any
-//	left.sql         of the component: a query for rows that no scenario may leave
-//	then.sql         of the scenario: a query, and as comments its rows after each sort of deletion
-//	undone.sql       of the scenario: the same after all deletions that were kept have been undone, the last one first
-//	error.txt        in place of then.sql: why nothing was done
+//	given.sql        inserts rows or creates tables
+//	when.sql         requests the deletion; the optional $1 is true for a hard deletion
+//	sexton.yaml      optional settings of the scenario
+//	definitions.yml  optional loose foreign keys of the scenario
+//	left.sql         query of the component for rows that no scenario may leave
+//	then.sql         query of the scenario, with its expected rows as comments per kind of deletion
+//	undone.sql       like then.sql, after all deletions were undone, the last one first
+//	error.txt        expected error, instead of then.sql
 //
-// The folder accounts has scenarios of an application with other tables, on which all its
-// jobs run. Its tables are in schema.sql, and sexton.yaml and definitions.yml belong to
-// the folder.
+// The folder accounts has scenarios of an application with other tables, in which all
+// jobs run. schema.sql creates its tables, and sexton.yaml and definitions.yml apply to
+// all scenarios of the folder.
 const scenarios = "testdata/scenarios"
 
-// family is a component with scenarios.
-type family struct {
-	// kinds are those of the passes that a scenario runs. The first one is that of the
-	// component. After each pass the jobs run that it has inserted.
+// scenarioGroup describes how the scenarios of one component run.
+type scenarioGroup struct {
+	// kinds are the kinds of jobs that a scenario runs, that of the component first.
+	// After each run, the jobs that it has inserted run.
 	kinds   []string
 	environ []string
-	// begin makes the database that scenarios share; a scenario that creates or alters
-	// tables gets one of its own.
-	begin func(testing.TB) *dbtest.DB
-	// deletions are the sorts of deletion; the last one is tried in the long tests alone,
-	// if there are several.
+	// newDB returns the database that scenarios share. A scenario that creates or alters
+	// tables gets a database of its own.
+	newDB func(testing.TB) *dbtest.DB
+	// deletions are the kinds of deletion. Only the long tests use the kinds after the
+	// first one.
 	deletions []string
-	// refusal is a query for the reason why nothing was done.
+	// refusal is a query for the error of a scenario with an error.txt.
 	refusal string
-	// installed reports that begin has installed the component's sexton.yaml and
+	// installed is true if newDB has installed the component with its sexton.yaml and
 	// definitions.yml.
 	installed bool
-	// killed reports that the long tests also play the scenarios with workers that are
+	// killed is true if the long tests also run the scenarios with workers that are
 	// killed.
 	killed bool
-	// seen, if set, learns the statistics of each pass over the default settings.
-	seen func(t *testing.T, deletion string, stats json.RawMessage)
+	// onStats, if set, is called with the statistics of each run with default settings.
+	onStats func(t *testing.T, deletion string, stats json.RawMessage)
 }
 
-// families are the components that have scenarios, by their folders.
-func families(covered *coverage) map[string]family {
+// scenarioGroups returns the components with scenarios by their folders.
+func scenarioGroups(covered *coverage) map[string]scenarioGroup {
 	without := func(environ ...string) []string { return append(environ, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false") }
-	return map[string]family{
+	return map[string]scenarioGroup{
 		"accounts": {
-			kinds: []string{ghostKind, riverjobs.AdjournedGroupDeletion, kind}, begin: beginAccounts,
+			kinds: []string{ghostKind, riverjobs.AdjournedGroupDeletion, kind}, newDB: newAccountsDB,
 			deletions: []string{"soft", "hard"},
 			installed: true, killed: true,
 		},
-		"loose_foreign_keys": {kinds: []string{kind}, begin: dbtest.New, deletions: []string{"any"}},
+		"loose_foreign_keys": {kinds: []string{kind}, newDB: dbtest.New, deletions: []string{"any"}},
 		"ghost_users": {
-			kinds: []string{ghostKind}, environ: without("SEXTON_GHOST_USERS__ENABLED=true"), begin: dbtest.Reference,
+			kinds: []string{ghostKind}, environ: without("SEXTON_GHOST_USERS__ENABLED=true"), newDB: dbtest.Reference,
 			deletions: []string{"soft", "hard"},
 			refusal:   `SELECT last_error FROM users_ghost_user_migrations WHERE 2 = (SELECT count(*) FROM users WHERE username IN ('ada', 'ben'))`,
-			seen:      covered.note,
+			onStats:   covered.record,
 		},
 		"placeholder_users": {
-			kinds: []string{riverjobs.PlaceholderCleanup}, begin: dbtest.Reference, deletions: []string{"any"},
+			kinds: []string{riverjobs.PlaceholderCleanup}, newDB: dbtest.Reference, deletions: []string{"any"},
 			environ: without("SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true"),
 		},
 		"adjourned_groups": {
-			kinds: []string{riverjobs.AdjournedGroupDeletion}, begin: dbtest.Reference, deletions: []string{"any"},
+			kinds: []string{riverjobs.AdjournedGroupDeletion}, newDB: dbtest.Reference, deletions: []string{"any"},
 			environ: without("SEXTON_ADJOURNED_GROUPS__ENABLED=true"),
 		},
 		"external_diffs": {
-			kinds: []string{riverjobs.ScheduleExternalDiffs}, begin: dbtest.Reference, deletions: []string{"any"},
+			kinds: []string{riverjobs.ScheduleExternalDiffs}, newDB: dbtest.Reference, deletions: []string{"any"},
 			environ: without("SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://."),
 		},
 	}
 }
 
-// TestScenarios plays each component's scenarios, each in the database of its family.
+// TestScenarios runs the scenarios of each component, and requires that the scenarios of
+// ghost users cover all entries of the default lists.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	covered := &coverage{seen: map[string]bool{}}
 	t.Run("of", func(t *testing.T) {
-		for component, f := range families(covered) {
+		for component, f := range scenarioGroups(covered) {
 			if !pgtest.Long {
 				f.deletions = f.deletions[:1]
 			}
@@ -120,22 +122,22 @@ func TestScenarios(t *testing.T) {
 			given := pgtest.Must(fs.Glob(os.DirFS(folder), "*/given.sql"))(t)
 			require.Len(t, given, len(pgtest.Must(fs.Glob(os.DirFS(folder), "*/then.sql"))(t))+
 				len(pgtest.Must(fs.Glob(os.DirFS(folder), "*/error.txt"))(t)),
-				"each scenario of %s has a given.sql, and either a then.sql or an error.txt", component)
+				"each scenario of %s must have a given.sql, and either a then.sql or an error.txt", component)
 			require.NotEmpty(t, given, "scenarios of %s", component)
 			for _, deletion := range f.deletions {
 				t.Run(component+"/"+deletion, func(t *testing.T) {
 					t.Parallel()
-					shared := sync.OnceValue(func() *dbtest.DB { return f.begin(t) })
+					shared := sync.OnceValue(func() *dbtest.DB { return f.newDB(t) })
 					for _, given := range given {
 						t.Run(filepath.Dir(given), func(t *testing.T) {
 							s := newScenario(t, f, folder, filepath.Dir(given), shared)
 							if deletion != f.deletions[0] &&
 								!strings.Contains(strings.Join(s.text(t, "when.sql"), ""), "$1") {
-								t.Skip("it is the same as " + f.deletions[0])
+								t.Skip("the scenario does not depend on the kind of deletion")
 							}
-							s.play(t, deletion)
+							s.runAndCheck(t, deletion)
 							if f.killed && pgtest.Long {
-								s.playKilled(t, deletion)
+								s.runKilled(t, deletion)
 							}
 						})
 					}
@@ -143,62 +145,62 @@ func TestScenarios(t *testing.T) {
 			}
 		}
 	})
-	unseen := slices.DeleteFunc(defaultFates(t), func(fate string) bool {
-		return covered.seen[fate] || !pgtest.Long && strings.HasPrefix(fate, "hard")
+	missing := slices.DeleteFunc(defaultOutcomes(t), func(outcome string) bool {
+		return covered.seen[outcome] || !pgtest.Long && strings.HasPrefix(outcome, "hard")
 	})
-	require.Empty(t, unseen, "what is done to contributions by default and no scenario shows")
+	require.Empty(t, missing, "outcomes of the default lists without a scenario")
 }
 
-// coverage collects what scenarios of ghost users with the default lists have seen done,
-// as "soft moved issues.author_id".
+// coverage collects the outcomes in the scenarios of ghost users with the default lists,
+// such as "soft moved issues.author_id".
 type coverage struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-func (c *coverage) note(t *testing.T, deletion string, text json.RawMessage) {
+func (c *coverage) record(t *testing.T, deletion string, text json.RawMessage) {
 	var stats ghostuser.Stats
 	require.NoError(t, json.Unmarshal(text, &stats))
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for did, columns := range map[string]map[string]int64{
+	for action, columns := range map[string]map[string]int64{
 		" moved ": stats.Moved, " deleted ": stats.Deleted,
 		" nullified ": stats.Nullified,
 	} {
 		for column := range columns {
-			c.seen[deletion+did+column] = true
+			c.seen[deletion+action+column] = true
 		}
 	}
 }
 
-// defaultFates is all that the default lists, and the keys of the reference application
-// that none of them names, have done.
-func defaultFates(t *testing.T) []string {
+// defaultOutcomes returns the outcomes of the default lists, and of the foreign keys of
+// the reference application that the lists do not contain.
+func defaultOutcomes(t *testing.T) []string {
 	c := pgtest.Must(config.Load(config.Options{
 		DatabaseURL: "postgres://nobody@nowhere.invalid/none",
 		Dir:         t.TempDir(),
 	}))(t)
-	var fates []string
+	var outcomes []string
 	moved := map[string]bool{}
 	for _, entry := range c.GhostUsers.Move {
 		for _, column := range entry.Columns {
 			label := entry.Table + "." + column
 			moved[label] = len(entry.Conditions) == 0
-			fates = append(fates, "soft moved "+label)
+			outcomes = append(outcomes, "soft moved "+label)
 			if entry.Always {
-				fates = append(fates, "hard moved "+label)
+				outcomes = append(outcomes, "hard moved "+label)
 			}
 		}
 	}
 	listed := map[string]bool{}
-	add := func(did, table string, columns []string) {
+	add := func(action, table string, columns []string) {
 		for _, column := range columns {
 			label := table + "." + column
 			listed[label] = true
-			fates = append(fates, "hard "+did+" "+label)
+			outcomes = append(outcomes, "hard "+action+" "+label)
 			if !moved[label] {
-				fates = append(fates, "soft "+did+" "+label)
+				outcomes = append(outcomes, "soft "+action+" "+label)
 			}
 		}
 	}
@@ -208,39 +210,39 @@ func defaultFates(t *testing.T) []string {
 	for _, entry := range c.GhostUsers.Nullify {
 		add("nullified", entry.Table, entry.Columns)
 	}
-	require.Greater(t, len(fates), 70, "fates of the default lists")
+	require.Greater(t, len(outcomes), 70, "outcomes of the default lists")
 	for _, key := range dbtest.Reference(t).Rows(`
 		SELECT conrelid::regclass || '.' || attname, CASE confdeltype WHEN 'c' THEN 'deleted' ELSE 'nullified' END
 		FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[1]
 		WHERE contype = 'f' AND confrelid = 'users'::regclass AND conrelid <> 'users_ghost_user_migrations'::regclass AND conparentid = 0`) {
 		label := key[0]
 		if _, is := moved[label]; !is && !listed[label] {
-			fates = append(fates, "soft "+key[1]+" "+label, "hard "+key[1]+" "+label)
-		} else if always := slices.Contains(fates, "hard moved "+label); is && !listed[label] && !always {
-			fates = append(fates, "hard "+key[1]+" "+label)
+			outcomes = append(outcomes, "soft "+key[1]+" "+label, "hard "+key[1]+" "+label)
+		} else if always := slices.Contains(outcomes, "hard moved "+label); is && !listed[label] && !always {
+			outcomes = append(outcomes, "hard "+key[1]+" "+label)
 		}
 	}
-	return fates
+	return outcomes
 }
 
-// killStep is the number of messages between two kills of [scenarioRun.playKilled].
+// killStep is the number of messages between two kills of [scenarioRun.runKilled].
 const killStep = 11
 
-// scenarioRun is a database in the state of given.sql, and the program's own way to run a
-// pass on it.
+// scenarioRun is a scenario with its database in the state of given.sql, and what is
+// needed to run jobs in it.
 type scenarioRun struct {
-	family
+	scenarioGroup
 
-	folders [2]string // of the component and of the scenario
+	folders [2]string // the folders of the component and of the scenario
 	db      *dbtest.DB
 	deps    riverjobs.Deps
-	// bound is the installation of the component, if it has one of its own.
+	// bound is the component's installation if installed is set, otherwise nil.
 	bound *installation.Bound
 }
 
-// beginAccounts makes a database of the application with accounts, as its configuration
-// installs it.
-func beginAccounts(tb testing.TB) *dbtest.DB {
+// newAccountsDB returns a database of the application with accounts, installed by its
+// configuration.
+func newAccountsDB(tb testing.TB) *dbtest.DB {
 	folder := filepath.Join(scenarios, "accounts")
 	return &dbtest.DB{Database: pgtest.FromTemplate(tb, folder, func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, filepath.Join(folder, "schema.sql")); err != nil {
@@ -275,7 +277,7 @@ func execute(ctx context.Context, url, file string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// wipe empties the tables of the application and forgets what was done to them.
+// wipe empties the tables of the application and the tables of Sexton that record work.
 const wipe = `
 DO $$
 DECLARE
@@ -297,13 +299,14 @@ END $$`
 
 var changesSchema = regexp.MustCompile(`(CREATE|ALTER) TABLE`)
 
-// newScenario takes the shared database, as a copy of its own costs more than the whole
-// scenario, unless given.sql changes the schema.
-func newScenario(t *testing.T, f family, component, name string, shared func() *dbtest.DB) *scenarioRun {
-	s := &scenarioRun{family: f, folders: [2]string{component, filepath.Join(component, name)}}
+// newScenario returns a scenario in the shared database, because a copy costs more than
+// running the scenario. If given.sql changes the schema, the scenario gets a database of
+// its own.
+func newScenario(t *testing.T, f scenarioGroup, component, name string, shared func() *dbtest.DB) *scenarioRun {
+	s := &scenarioRun{scenarioGroup: f, folders: [2]string{component, filepath.Join(component, name)}}
 	given := s.text(t, "given.sql")
 	if changesSchema.MatchString(strings.Join(given, "")) {
-		s.db = f.begin(t)
+		s.db = f.newDB(t)
 	} else {
 		s.db = shared()
 	}
@@ -361,8 +364,8 @@ func read(t *testing.T, path string) string {
 	return string(pgtest.Must(os.ReadFile(path))(t))
 }
 
-// text returns the texts of the component's and of the scenario's file; one that is not
-// there is empty.
+// text returns the content of the component's and of the scenario's file. The content of
+// a missing file is empty.
 func (s *scenarioRun) text(t *testing.T, name string) []string {
 	return render.Each(s.folders[:], func(folder string) string {
 		if !exists(filepath.Join(folder, name)) {
@@ -372,11 +375,10 @@ func (s *scenarioRun) text(t *testing.T, name string) []string {
 	})
 }
 
-// play has the work done and expects the rows of then.sql, or the reason why nothing was
-// done.
-func (s *scenarioRun) play(t *testing.T, deletion string) {
-	s.ask(t, deletion)
-	reports := s.worked(t)
+// runAndCheck runs the jobs and requires the rows of then.sql or the error of error.txt.
+func (s *scenarioRun) runAndCheck(t *testing.T, deletion string) {
+	s.runWhen(t, deletion)
+	reports := s.runPasses(t)
 	if reason := s.text(t, "error.txt")[1]; reason != "" {
 		require.Equal(t, [][]string{{strings.TrimSpace(reason)}}, s.db.Rows(s.refusal))
 		return
@@ -386,8 +388,8 @@ func (s *scenarioRun) play(t *testing.T, deletion string) {
 		require.NoError(t, json.Unmarshal(report.Stats, &stats))
 		require.Empty(t, stats.Errors, report.Kind)
 	}
-	if s.seen != nil && s.text(t, "sexton.yaml")[1] == "" {
-		s.seen(t, deletion, reports[0].Stats)
+	if s.onStats != nil && s.text(t, "sexton.yaml")[1] == "" {
+		s.onStats(t, deletion, reports[0].Stats)
 	}
 	s.check(t, deletion)
 	if s.text(t, "undone.sql")[1] != "" {
@@ -396,27 +398,27 @@ func (s *scenarioRun) play(t *testing.T, deletion string) {
 	}
 }
 
-// playKilled is play with a worker, and then an undo, that is killed anywhere. Another
-// process continues.
-func (s *scenarioRun) playKilled(t *testing.T, deletion string) {
+// runKilled runs the scenario repeatedly with a worker, and then an undo, that is killed
+// at different messages. Another process must finish the work.
+func (s *scenarioRun) runKilled(t *testing.T, deletion string) {
 	undone := s.text(t, "undone.sql")[1] != ""
 	kills := s.db.KillEvery(t, killStep, func(v *dbtest.Victim) {
 		s.reset(t)
-		s.ask(t, deletion)
+		s.runWhen(t, deletion)
 		db := v.Connected(t)
-		survives := func(err error) {
+		requireSurvival := func(err error) {
 			if !v.Killed() {
 				require.NoError(t, err)
 			}
 			s.db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
 		}
-		_, err := s.passes(t, db, "killed")
-		survives(err)
-		s.worked(t)
+		_, err := s.tryPasses(t, db, "killed")
+		requireSurvival(err)
+		s.runPasses(t)
 		s.check(t, deletion)
 		if undone {
 			if !v.Killed() {
-				survives(s.restore(t, db, "killed"))
+				requireSurvival(s.restore(t, db, "killed"))
 			}
 			s.undo(t)
 			s.checkUndone(t, deletion)
@@ -425,8 +427,8 @@ func (s *scenarioRun) playKilled(t *testing.T, deletion string) {
 	require.NotZero(t, kills)
 }
 
-// ask runs when.sql.
-func (s *scenarioRun) ask(t *testing.T, deletion string) {
+// runWhen runs when.sql.
+func (s *scenarioRun) runWhen(t *testing.T, deletion string) {
 	for _, sql := range s.text(t, "when.sql") {
 		args := []any{}
 		if strings.Contains(sql, "$1") {
@@ -436,29 +438,30 @@ func (s *scenarioRun) ask(t *testing.T, deletion string) {
 	}
 }
 
-// check expects the rows of then.sql and nothing left. Another run does not change that.
+// check requires the rows of then.sql and no rows of left.sql. A second run must change
+// nothing.
 func (s *scenarioRun) check(t *testing.T, deletion string) {
 	query, expected := expectation(t, s.text(t, "then.sql")[1], deletion)
 	require.Equal(t, expected, s.lines(query), "rows of %s", query)
 	require.Empty(t, s.lines(s.text(t, "left.sql")[0]))
-	for _, again := range s.worked(t) {
+	for _, again := range s.runPasses(t) {
 		require.Empty(t, s.db.Rows("SELECT kind FROM sexton.runs WHERE id = $1 AND changed", again.RunID),
 			"the second run")
 	}
 	require.Equal(t, expected, s.lines(query), "rows after the second run")
 }
 
-// checkUndone expects the rows of undone.sql, which a run of the worker does not change.
+// checkUndone requires the rows of undone.sql, also after another run of the worker.
 func (s *scenarioRun) checkUndone(t *testing.T, deletion string) {
 	query, expected := expectation(t, s.text(t, "undone.sql")[1], deletion)
 	for range 2 {
 		require.Equal(t, expected, s.lines(query), "rows of %s", query)
 		require.Empty(t, s.lines(s.text(t, "left.sql")[0]))
-		s.worked(t)
+		s.runPasses(t)
 	}
 }
 
-// leases are those of a process that works over the connections of a database.
+// leases returns the lease manager of a process that uses the connections of db.
 func (s *scenarioRun) leases(db database.Database, holder string) *lease.Manager {
 	leases := &lease.Manager{Jobs: db, Holder: holder + " of " + s.db.Name}
 	if s.bound != nil {
@@ -467,18 +470,18 @@ func (s *scenarioRun) leases(db database.Database, holder string) *lease.Manager
 	return leases
 }
 
-// worked runs the passes of a process that does all of its work.
-func (s *scenarioRun) worked(t *testing.T) []jobrun.Report {
-	reports := pgtest.Must(s.passes(t, s.db.Connected, "worker"))(t)
+// runPasses runs all jobs, which must succeed, and returns their reports.
+func (s *scenarioRun) runPasses(t *testing.T) []jobrun.Report {
+	reports := pgtest.Must(s.tryPasses(t, s.db.Connected, "worker"))(t)
 	for _, report := range reports {
 		require.Equal(t, jobrun.Done, report.Outcome, "%s: %s", report.Kind, report.Reason)
 	}
 	return reports
 }
 
-// passes runs a pass of each kind and the jobs that it has inserted. A job is removed
-// once it is done.
-func (s *scenarioRun) passes(t *testing.T, db database.Database, holder string) (reports []jobrun.Report, err error) {
+// tryPasses runs a job of each kind and the jobs that it has inserted. It removes each
+// job after it ran.
+func (s *scenarioRun) tryPasses(t *testing.T, db database.Database, holder string) (reports []jobrun.Report, err error) {
 	deps := s.deps
 	deps.Bindings, deps.Databases = &riverjobs.Bindings{}, []database.Database{db}
 	deps.Runner = &jobrun.Runner{Leases: s.leases(db, holder), Logger: deps.Logger}
@@ -503,12 +506,12 @@ func (s *scenarioRun) passes(t *testing.T, db database.Database, holder string) 
 	return reports, nil
 }
 
-// undo has all deletions undone that are kept.
+// undo restores all deletions that were kept, which must succeed.
 func (s *scenarioRun) undo(t *testing.T) {
 	require.NoError(t, s.restore(t, s.db.Connected, "operator"))
 }
 
-// restore undoes the deletions that are kept, the last one first.
+// restore restores all deletions that were kept, the last one first.
 func (s *scenarioRun) restore(t *testing.T, db database.Database, holder string) error {
 	engine := s.bound.Undo(holder, []database.Database{db})
 	engine.Leases = s.leases(db, undo.Holder+holder)
@@ -530,8 +533,8 @@ func (s *scenarioRun) lines(query string) []string {
 	return render.Each(s.db.Rows(query), func(row []string) string { return strings.Join(row, " | ") })
 }
 
-// expectation takes a then.sql apart: the query, and the rows that are expected after
-// that sort of deletion.
+// expectation returns the query of a then.sql and the rows that it lists for the kind of
+// deletion.
 func expectation(t *testing.T, text, deletion string) (query string, rows []string) {
 	rows = []string{}
 	applies, found := false, false
@@ -548,6 +551,6 @@ func expectation(t *testing.T, text, deletion string) (query string, rows []stri
 			rows = append(rows, comment)
 		}
 	}
-	require.True(t, found, "then.sql says nothing of a %s delete", deletion)
+	require.True(t, found, "then.sql must list the rows after a %s deletion", deletion)
 	return strings.TrimSpace(query), rows
 }

@@ -17,18 +17,18 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// wrongest is by how many seconds a worker's clock may be wrong, jumpsWithin the time
-// within which it is set anew.
+// maxSkew is the maximum error of a worker's clock in seconds. maxJumpDelay is the number
+// of seconds within which the clock is set to another error.
 const (
-	wrongest    = 3600
-	jumpsWithin = 60
+	maxSkew      = 3600
+	maxJumpDelay = 60
 )
 
-// skewGo and skewAssembly are added to the program for the workers of the soak: they
-// stand between Go and the function of the kernel that tells the time. The standard
-// library stays as it is, as with a package time of its own everything would have to be
-// compiled anew. The variable has by how many seconds the clock is wrong at first, for
-// how many, and from then on.
+// skewGo and skewAssembly are compiled into the workers of the soak test. They intercept
+// Go's call of the kernel's clock function. The standard library is unchanged, because a
+// changed package time would require compiling everything again. SEXTON_SOAK_CLOCK
+// contains the initial error in seconds, the number of seconds until the jump, and the
+// error after it.
 const skewGo = `package main
 
 import (
@@ -46,7 +46,7 @@ var kernel uintptr
 
 var skew int64
 
-// skewed returns the address of what stands between.
+// skewed returns the address of the intercepting function.
 func skewed() uintptr
 
 func init() {
@@ -56,7 +56,7 @@ func init() {
 		return
 	}
 	if clock == 0 {
-		panic("this kernel tells the time only by a system call")
+		panic("this kernel provides the time only by a system call")
 	}
 	skew, kernel = first, clock
 	clock = skewed()
@@ -64,8 +64,8 @@ func init() {
 }
 `
 
-// skewAssembly is called as the kernel's function is: the clock in DI, where the time
-// goes in SI.
+// skewAssembly is called like the kernel's function: DI holds the clock, SI the address
+// of the result.
 const skewAssembly = `#include "textflag.h"
 
 TEXT ·between(SB), NOSPLIT|NOFRAME, $0
@@ -89,11 +89,11 @@ TEXT ·skewed(SB), NOSPLIT, $0-8
 	RET
 `
 
-// buildSkewed builds the program with a clock that the environment sets. The monotonic
-// clock, and so each timer, stays as it is.
+// buildSkewed builds the program with a clock that SEXTON_SOAK_CLOCK sets. The monotonic
+// clock, and so all timers, are unchanged.
 func buildSkewed(t *testing.T) program {
 	require.Equal(t, "linux/amd64", runtime.GOOS+"/"+runtime.GOARCH,
-		"workers with a wrong clock are for this system only")
+		"workers with a wrong clock need linux/amd64")
 	source, dir := pgtest.Must(filepath.Abs("../cmd/worker"))(t), t.TempDir()
 	replace := map[string]string{}
 	for name, content := range map[string]string{"skew.go": skewGo, "skew_amd64.s": skewAssembly} {
@@ -111,9 +111,9 @@ func buildSkewed(t *testing.T) program {
 	return p
 }
 
-// clock is a variable that has a worker's clock be wrong, and be set to another wrong
-// time while it runs.
-func clock(random *rand.Rand) string {
-	wrong := func() int { return random.IntN(2*wrongest+1) - wrongest }
-	return fmt.Sprintf("SEXTON_SOAK_CLOCK=%d,%d,%d", wrong(), random.IntN(jumpsWithin), wrong())
+// randomClock returns an environment variable that makes a worker's clock wrong, and
+// changes the error while the worker runs.
+func randomClock(random *rand.Rand) string {
+	skew := func() int { return random.IntN(2*maxSkew+1) - maxSkew }
+	return fmt.Sprintf("SEXTON_SOAK_CLOCK=%d,%d,%d", skew(), random.IntN(maxJumpDelay), skew())
 }

@@ -23,20 +23,22 @@ import (
 )
 
 const (
-	// soakTime and soakSeed are the variables for how long faults happen, and for the
-	// seed that replays them.
+	// soakTime and soakSeed are the environment variables with the duration of the faults
+	// and with the seed that replays them.
 	soakTime = "SEXTON_SOAK_TIME"
 	soakSeed = "SEXTON_SOAK_SEED"
-	// mostFaults is how many may last at a time, longestFault how long each.
-	mostFaults   = 3
-	longestFault = 8 * time.Second
-	// longestStall outlasts the time after which a worker gives up a connection that
-	// nothing acknowledges. The proxy's kernel acknowledges all the same, so what ends
-	// these are the workers' own limits, and not those of TCP.
-	longestStall = 20 * time.Second
+	// maxFaults is the highest number of simultaneous faults, maxFaultTime the longest
+	// duration of a fault.
+	maxFaults    = 3
+	maxFaultTime = 8 * time.Second
+	// maxStallTime is longer than the time after which a worker gives up a connection
+	// without acknowledgment. The proxy's kernel acknowledges packets, so the worker's
+	// own limits end these connections, not those of TCP.
+	maxStallTime = 20 * time.Second
 )
 
-// soakTables let the changes of workers to every tenth row fail while the faults say so.
+// soakTables creates triggers that raise an error when a worker changes a row whose id
+// ends in a digit of the table raising.
 const soakTables = `
 CREATE TABLE raising (digit bigint);
 CREATE FUNCTION raise_at_workers() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -50,18 +52,18 @@ CREATE TRIGGER raise_at_workers BEFORE DELETE ON children FOR EACH ROW EXECUTE F
 CREATE TRIGGER raise_at_workers BEFORE DELETE ON leaves FOR EACH ROW EXECUTE FUNCTION raise_at_workers();
 CREATE TRIGGER raise_at_workers BEFORE UPDATE ON links FOR EACH ROW EXECUTE FUNCTION raise_at_workers();`
 
-// forgedNotifications are what any role may send on River's channels: pause all queues,
-// cancel what runs, and have the leader resign.
+// forgedNotifications are notifications that any role may send on River's channels: pause
+// all queues, cancel running jobs, and make the leader resign.
 const forgedNotifications = `
 SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'), pg_notify('sexton.river_leadership', '{"action":"request_resign"}');
 SELECT pg_notify('sexton.river_control', json_build_object('action', 'cancel', 'queue', job.queue, 'job_id', job.id)::text)
 FROM sexton.river_job AS job WHERE job.state = 'running'`
 
-// TestSoak runs a random workload on the tables with definitions and on their twins with
-// native foreign keys, while random faults meet two workers, whose clocks are wrong, and
-// their connections, and while forged notifications come. Once the faults are over, the
-// workers must come to an end of their work, and the tables must be equal. Beside it,
-// others move diffs.
+// TestSoak runs a random workload on tables with definitions and on the same tables with
+// native foreign keys. Meanwhile random faults hit two workers with wrong clocks and
+// their connections, and forged notifications arrive. After the faults, the workers must
+// finish their work, and the tables must be equal. A second subtest does the same for
+// moving diffs.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -82,23 +84,23 @@ func TestSoak(t *testing.T) {
 	t.Run("diffs", func(t *testing.T) { t.Parallel(); soakDiffs(t, p, seed, length) })
 }
 
-// soak is a site with workers behind a bad network.
+// soak is a site whose workers use an unreliable network.
 type soak struct {
-	site    workSite // by way of the network
+	site    workSite // connects through the network
 	direct  workSite
 	network pgtest.Network
 	random  *rand.Rand
 	workers []*runningWorker
-	begun   map[string]int
+	counts  map[string]int
 }
 
-const blackHole = "black hole"
+const stalledConnections = "stalled connections"
 
-// fault begins something bad and returns what ends it.
+// fault starts a fault and returns a function that ends it.
 type fault func(t *testing.T) (end func())
 
 func newSoak(t *testing.T, site workSite, seed uint64) *soak {
-	s := &soak{site: site, direct: site, random: rand.New(rand.NewPCG(seed, 0)), begun: map[string]int{}}
+	s := &soak{site: site, direct: site, random: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}}
 	s.site.url = s.network.Listen(t, site.url)
 	for range 2 {
 		s.workers = append(s.workers, s.start(t))
@@ -106,7 +108,8 @@ func newSoak(t *testing.T, site workSite, seed uint64) *soak {
 	return s
 }
 
-// run has faults happen beside the work until the time is over, and ends them all.
+// run starts random faults and calls work repeatedly until the time is over. Then it ends
+// all faults.
 func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, work func()) {
 	t.Helper()
 	type lasting struct {
@@ -115,7 +118,7 @@ func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, wo
 	}
 	faults := map[string]fault{
 		"kill": s.kill, "stop": s.stop, "cut": s.cut, "lost commits": s.loseCommits,
-		blackHole: s.stall,
+		stalledConnections: s.stall,
 	}
 	maps.Copy(faults, more)
 	names := slices.Sorted(maps.Keys(faults))
@@ -131,11 +134,11 @@ func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, wo
 			}
 		}
 		name := names[s.random.IntN(len(names))]
-		if _, lasts := active[name]; !lasts && len(active) < mostFaults && s.random.IntN(4) == 0 {
-			s.begun[name]++
-			longest := longestFault
-			if name == blackHole {
-				longest = longestStall
+		if _, lasts := active[name]; !lasts && len(active) < maxFaults && s.random.IntN(4) == 0 {
+			s.counts[name]++
+			longest := maxFaultTime
+			if name == stalledConnections {
+				longest = maxStallTime
 			}
 			active[name] = lasting{faults[name](t), time.Now().Add(time.Duration(s.random.Int64N(int64(longest))))}
 		}
@@ -143,30 +146,30 @@ func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, wo
 	for _, each := range active {
 		each.end()
 	}
-	t.Logf("faults: %v", s.begun)
+	t.Logf("faults: %v", s.counts)
 }
 
 // start starts a worker with a wrong clock.
 func (s *soak) start(t *testing.T) *runningWorker {
 	t.Helper()
-	s.begun["clock"]++
-	wrong := clock(s.random)
+	s.counts["clock"]++
+	wrong := randomClock(s.random)
 	t.Logf("a worker starts with %s", wrong)
 	return s.site.start(t, []string{cronOff, wrong, "SEXTON_LOOSE_FOREIGN_KEYS__CONNECTIONS=4"})
 }
 
-// kill kills a worker, which may be stopped, and starts another.
+// kill kills a worker, which may be stopped, and starts another one.
 func (s *soak) kill(t *testing.T) func() {
 	n := s.random.IntN(len(s.workers))
-	s.lives(t, n)
+	s.requireRunning(t, n)
 	_ = s.workers[n].cmd.Process.Kill()
-	s.workers[n].exit(t, stopLimit)
+	s.workers[n].waitExit(t, stopLimit)
 	s.workers[n] = s.start(t)
 	return func() {}
 }
 
-// lives expects that no fault has ended a worker.
-func (s *soak) lives(t *testing.T, n int) {
+// requireRunning fails the test if a worker has ended by itself.
+func (s *soak) requireRunning(t *testing.T, n int) {
 	select {
 	case <-s.workers[n].ended:
 		require.Fail(t, "a worker ended by itself", "%s", s.workers[n].cmd.ProcessState)
@@ -199,19 +202,19 @@ func (s *soak) stall(*testing.T) func() {
 	return s.network.Heal
 }
 
-// session runs statements in a transaction that the server ends after a while, whatever
-// became of the test. They may be refused.
+// session runs statements in a transaction. Errors are ignored. The server ends the
+// transaction after a time limit even if the test crashes.
 func (s *soak) session(t *testing.T, sql string) func() {
 	conn := connect(t, s.direct.url)
 	_, _ = conn.Exec(t.Context(), fmt.Sprintf(`BEGIN; SET LOCAL lock_timeout = '300ms';
-		SET LOCAL idle_in_transaction_session_timeout = %d; %s`, longestFault.Milliseconds(), sql))
+		SET LOCAL idle_in_transaction_session_timeout = %d; %s`, maxFaultTime.Milliseconds(), sql))
 	return func() { _ = conn.Close(context.Background()) }
 }
 
-// survivor stops all workers but one, in order.
-func (s *soak) survivor(t *testing.T) *runningWorker {
+// stopAllButOne stops one of the two workers with SIGTERM and returns the other one.
+func (s *soak) stopAllButOne(t *testing.T) *runningWorker {
 	for n := range s.workers {
-		s.lives(t, n)
+		s.requireRunning(t, n)
 	}
 	s.workers[1].stop(t)
 	return s.workers[0]
@@ -227,7 +230,8 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 		made: map[string]int{"parents": 40, "children": 400, "leaves": 800, "links": 400},
 	}
 	w.conn = connect(t, site.url)
-	// Who holds the lock may be a stopped worker, which goes on only when this test does.
+	// A stopped worker may hold the lock, and this test must continue to resume that
+	// worker. So lock waits must be short.
 	pgtest.Exec(t, w.conn, "SET lock_timeout = '300ms'")
 	tables := []string{"parents", "children", "leaves", "links"}
 	s.run(t, length, map[string]fault{
@@ -241,7 +245,7 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 		"long transaction": func(t *testing.T) func() {
 			return s.session(t, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()")
 		},
-		"job asked for": func(t *testing.T) func() {
+		"requested job": func(t *testing.T) func() {
 			return s.session(t, `SELECT sexton.enqueue('`+kind+`', '{"database": "main"}')`)
 		},
 		"raising trigger": func(t *testing.T) func() {
@@ -249,21 +253,22 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 			return func() { site.exec(t, "DELETE FROM raising") }
 		},
 	}, func() {
-		site.exec(t, forgedNotifications) // Each 100 ms, as run calls this.
+		site.exec(t, forgedNotifications) // run calls work every 100 ms.
 		for range s.random.IntN(10) {
 			w.step(t)
 		}
 	})
 	require.Zero(t, site.count(t, "SELECT count(*) FROM sexton.river_queue WHERE paused_at IS NOT NULL"),
-		"forged notifications pause no queue")
+		"queues paused by forged notifications")
 	require.Zero(t, site.count(t, "SELECT count(*) FROM sexton.river_job WHERE state = 'cancelled'"),
-		"forged notifications cancel no job")
-	t.Logf("%d statements, %d rows cleaned, %d tombstones to go", w.steps,
-		site.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
+		"jobs canceled by forged notifications")
+	t.Logf("%d statements, %d rows cleaned, %d tombstones left", w.steps,
+		site.count(t, "SELECT count(*) FROM changes WHERE "+changesOfToken("%")),
 		site.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
-	// What failed in a trigger waits for minutes, or for an operator.
+	// Tombstones that failed in a trigger are deferred for minutes or given up, so the
+	// test retries them.
 	p.run(t, site.dir, site.url, 0, "failures", "retry", "tombstones", "--all")
-	site.rests(t, s.survivor(t))
+	site.stopWhenIdle(t, s.stopAllButOne(t))
 }
 
 func soakDiffs(t *testing.T, p program, seed uint64, length time.Duration) {
@@ -280,25 +285,26 @@ func soakDiffs(t *testing.T, p program, seed uint64, length time.Duration) {
 			last += 4
 		}
 	})
-	// Attempts that failed wait longer and longer.
+	// Failed jobs wait increasingly long, so the test makes them due.
 	site.exec(t, "UPDATE sexton.river_job SET scheduled_at = now() WHERE state = 'retryable'")
 	site.wait(t, 6*time.Minute, "all diffs to be moved", allMoved)
-	site.sleeps(t)
-	site.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) <= 2")
-	s.survivor(t).stop(t)
-	// What a dead worker did is noted by a move that comes minutes later, as several run
-	// at once.
+	site.waitIdle(t)
+	site.wait(t, time.Minute, "dead workers to be removed", "(SELECT count(*) FROM sexton.clients) <= 2")
+	s.stopAllButOne(t).stop(t)
+	// The end of the killed workers' runs would be recorded by the next run of the job
+	// minutes later, because several runs are allowed at the same time.
 	site.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL", moveDiff)
-	site.cleanedUp(t)
-	diffs, _ := site.readable(t)
+	site.requireCleanedUp(t)
+	diffs, _ := site.verifyObjects(t)
 	require.Equal(t, last, diffs)
 }
 
-// badStore answers every other request with 503, or not, or not in time.
+// badStore returns a function that selects a random fault for half of the requests: an
+// error 503, a broken connection or a delay.
 func badStore(seed uint64) func(request string) s3test.Fault {
 	random := rand.New(rand.NewPCG(seed, 1))
 	bad := []s3test.Fault{s3test.Busy, s3test.Busy, s3test.Reset, s3test.Cut, s3test.Slow}
-	return func(string) s3test.Fault { // The proxy calls it under its lock.
+	return func(string) s3test.Fault { // The proxy holds a lock during the call.
 		if random.IntN(2) == 0 {
 			return s3test.Pass
 		}

@@ -23,11 +23,13 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// dumpedBy is the commit whose program made the dump: the older release of these tests.
+// dumpedBy is the commit of the older release in these tests. Its program created the
+// dump.
 const dumpedBy = "99c7dff56d48dae1e94a244c21bd64255eb9a619"
 
-// waiting are the tables with work in the dump, by what a row of each stands for.
-func waiting() map[string]string {
+// pendingTables returns the tables with pending work in the dump, by the meaning of their
+// rows.
+func pendingTables() map[string]string {
 	return map[string]string{
 		"tombstones": "loose_foreign_keys_deleted_records", "parents to be rechecked": "sexton.swept",
 		"users":        "users_ghost_user_migrations",
@@ -39,43 +41,44 @@ func waiting() map[string]string {
 	}
 }
 
-// startOld starts a worker of the older release, and waits until it works.
+// startOld starts a worker of the older release and waits until it has started.
 func (s workSite) startOld(t *testing.T) *runningWorker {
 	w := s.start(t, []string{cronOff, loopback})
-	w.logged(t, `"msg":"worker started"`)
+	w.waitForLog(t, `"msg":"worker started"`)
 	return w
 }
 
-// restored is the site of an older release with work of all kinds, to which the program
-// has migrated it, in an empty database.
-func (p program) restored(t *testing.T, url string) workSite {
+// restoreDump restores the dump of an older release with work of all kinds in an empty
+// database, and migrates it with the program.
+func (p program) restoreDump(t *testing.T, url string) workSite {
 	file := pgtest.Must(os.Open("../internal/migrate/testdata/waiting.sql.gz"))(t)
 	defer file.Close()
 	dump := pgtest.Must(io.ReadAll(pgtest.Must(gzip.NewReader(file))(t)))(t)
 	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
-	s := p.site(t, url, onMain(`
+	s := p.site(t, url, mainSetup(`
 ghost_users: {enabled: true}
 placeholder_users: {enabled: true, spacing: 0s}
 adjourned_groups: {enabled: true, spacing: 0s}
 external_diffs: {enabled: true, bucket: "${BUCKET}"}
-`, string(dump), "").defining(exampleapp.Definitions()))
-	for what, table := range waiting() {
+`, string(dump), "").withDefinitions(exampleapp.Definitions()))
+	for what, table := range pendingTables() {
 		require.NotZero(t, s.count(t, "SELECT count(*) FROM "+table+" AS t"), what)
 	}
 	return s
 }
 
-// finish has the workers that run finish all work.
-func (s workSite) finish(t *testing.T) {
+// finishAllWork starts all jobs and waits until the running workers have done all work.
+func (s workSite) finishAllWork(t *testing.T) {
 	for _, kind := range []string{
 		"adjourned_group_deletion", "import_placeholder_user_cleanup",
 		"schedule_migrate_external_diffs",
 	} {
 		s.run(t, 0, "job", "enqueue", kind)
 	}
-	// At one moment: the end of one kind of work leaves tombstones.
+	// All tables must be empty at the same moment, because finished work of one kind
+	// creates tombstones.
 	var done []string
-	for _, table := range waiting() {
+	for _, table := range pendingTables() {
 		done = append(done, "NOT EXISTS (SELECT FROM "+table+" AS t)")
 	}
 	s.wait(t, time.Minute, "all work to be done", strings.Join(done, " AND "))
@@ -84,36 +87,38 @@ func (s workSite) finish(t *testing.T) {
 	require.Zero(t, s.count(t, "SELECT count(*) FROM groups WHERE id IN (2, 3)"), "groups")
 }
 
-// run returns all that the program printed.
+// run runs the program, requires the exit code and returns both standard output and
+// standard error.
 func (s workSite) run(t *testing.T, code int, args ...string) string {
 	p := s.program.start(t, s.dir, s.url, args...)
 	require.Equal(t, code, p.wait(t), "exit code of sexton %v: %s%s", args, &p.stdout, &p.stderr)
 	return p.stdout.String() + p.stderr.String()
 }
 
-// clean deletes an issue and waits until its notes have gone.
-func (s workSite) clean(t *testing.T, issue int) {
+// deleteIssue deletes an issue and waits until its notes are deleted.
+func (s workSite) deleteIssue(t *testing.T, issue int) {
 	const notes = "EXISTS (SELECT FROM notes WHERE noteable_id = $1)"
 	require.Equal(t, int64(1), s.count(t, "SELECT count(*) WHERE "+notes, issue))
 	s.exec(t, "DELETE FROM issues WHERE id = $1", issue)
-	s.wait(t, time.Minute, "the notes to go", "NOT "+notes, issue)
+	s.wait(t, time.Minute, "the notes to be deleted", "NOT "+notes, issue)
 }
 
-// testUpgrade restores the dump, migrates, and has a worker finish the work.
+// testUpgrade restores the dump, migrates it and requires that a worker finishes the
+// work.
 func testUpgrade(t *testing.T, p program) {
-	s := p.restored(t, pgtest.New(t).URL)
-	worker := s.started(t, loopback)
-	s.finish(t)
+	s := p.restoreDump(t, pgtest.New(t).URL)
+	worker := s.startWorker(t, loopback)
+	s.finishAllWork(t)
 	worker.stop(t)
 }
 
-// testUpgradeBesideOldWorkers upgrades while a worker of the older release is at work,
-// has workers of both share the work, and goes back. The older program is built of the
-// history; a copy of the repository without it cannot run this test.
-func testUpgradeBesideOldWorkers(t *testing.T, p program) {
+// testUpgradeWithOldWorkers upgrades while a worker of the older release is running, lets
+// workers of both releases share the work, and returns to the older release. The older
+// program is built from the git history, and the test is skipped without it.
+func testUpgradeWithOldWorkers(t *testing.T, p program) {
 	older := p
 	older.path = buildCommit(t, dumpedBy)
-	oldSite := older.restored(t, pgtest.New(t).URL)
+	oldSite := older.restoreDump(t, pgtest.New(t).URL)
 	newSite := oldSite
 	newSite.program.path = p.path
 	const users = "users_migrate_records_to_ghost_user_in_batches"
@@ -126,30 +131,31 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 		oldSite.run(t, 0, "pause", kind)
 	}
 	oldWorker := oldSite.startOld(t)
-	oldSite.clean(t, 1)
+	oldSite.deleteIssue(t, 1)
 	newSite.run(t, 0, "migrate", "up")
 	newSite.run(t, 0, "triggers", "install")
 	newSite.run(t, 0, "triggers", "status")
-	oldSite.clean(t, 2)
+	oldSite.deleteIssue(t, 2)
 	newSite.run(t, 0, "resume", users)
 	newSite.wait(t, time.Minute, "the old worker to delete the user", "NOT EXISTS (SELECT FROM users WHERE id = 1)")
 
-	newWorker := newSite.started(t, loopback)
+	newWorker := newSite.startWorker(t, loopback)
 	require.Contains(t, newSite.run(t, 1, "migrate", "down"), "still has")
 	for _, kind := range others {
 		newSite.run(t, 0, "resume", kind)
 	}
-	newSite.finish(t)
+	newSite.finishAllWork(t)
 	oldWorker.stop(t)
-	newSite.clean(t, 3)
+	newSite.deleteIssue(t, 3)
 
 	// An older worker starts again with the functions of the newer release.
 	newWorker.stop(t)
 	oldWorker = oldSite.startOld(t)
-	oldSite.clean(t, 4)
+	oldSite.deleteIssue(t, 4)
 	oldWorker.stop(t)
 
-	// Without work everything goes back, and the older release begins anew.
+	// Without pending work, migrate down removes everything, and the older release can be
+	// installed again.
 	newSite.run(t, 0, "migrate", "up")
 	newSite.run(t, 0, "migrate", "down")
 	oldSite.run(t, 0, "migrate", "up")
@@ -157,12 +163,12 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	oldWorker = oldSite.startOld(t)
 	oldSite.exec(t, `INSERT INTO issues (id, project_id, title) VALUES (5, 3, '');
 		INSERT INTO notes (id, noteable_type, noteable_id, note) VALUES (91, 'Issue', 5, '')`)
-	oldSite.clean(t, 5)
+	oldSite.deleteIssue(t, 5)
 	oldWorker.stop(t)
 }
 
-// withPgUpgrade returns the folders of the servers that come with pg_upgrade, oldest
-// version first. Servers of npm lack it.
+// withPgUpgrade returns the folders of the servers that include pg_upgrade, and their
+// versions, oldest first. Downloaded servers lack pg_upgrade.
 func withPgUpgrade(t *testing.T) (folders []string, versions []int) {
 	found := map[int]string{}
 	for _, pattern := range []string{
@@ -182,10 +188,9 @@ func withPgUpgrade(t *testing.T) (folders []string, versions []int) {
 	return folders, versions
 }
 
-// testServerUpgrade has pg_upgrade move a server with work of all kinds from the oldest
-// version that is installed to the newest one, which may be the same: it creates another
-// cluster in any case. Then come the commands of docs/operations.md, and a worker
-// finishes the work.
+// testServerUpgrade upgrades a server with work of all kinds with pg_upgrade, from the
+// oldest installed version to the newest one, which may be the same version. Then it runs
+// the commands of docs/operations.md, and a worker must finish the work.
 func testServerUpgrade(t *testing.T, p program) {
 	requirePsql(t)
 	folders, versions := withPgUpgrade(t)
@@ -198,9 +203,10 @@ func testServerUpgrade(t *testing.T, p program) {
 	primary := pgtest.Must(devpg.Start(t.Context(), devpg.Options{BinDir: folders[0], Settings: settings}))(t)
 	t.Cleanup(func() { require.NoError(t, primary.Stop()) })
 	pgtest.Exec(t, pgtest.Connect(t, primary.URL("postgres")), "CREATE DATABASE app")
-	s := p.restored(t, primary.URL("app"))
+	s := p.restoreDump(t, primary.URL("app"))
 	checksums := pgtest.Scalar[string](t, pgtest.Connect(t, primary.URL("app")), "SHOW data_checksums")
-	// A base backup: the primary's own folder goes with it.
+	// pg_upgrade needs a stopped server, and Stop removes the primary's data folder. So
+	// the test upgrades a copy of it.
 	old := pgtest.Standby(t, primary, "upgraded")
 	pgtest.Exec(t, pgtest.Connect(t, old.URL("app")), "SELECT pg_promote()")
 	require.NoError(t, old.Stop())
@@ -249,14 +255,14 @@ func testServerUpgrade(t *testing.T, p program) {
 	}, s.program.environ...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	worker := s.started(t, loopback)
-	s.finish(t)
+	worker := s.startWorker(t, loopback)
+	s.finishAllWork(t)
 	worker.stop(t)
-	// A worker that connects as a superuser would be a warning.
+	// doctor may warn, because the worker connects as a superuser.
 	require.Contains(t, s.run(t, 0, "doctor"), " 0 errors, ")
 }
 
-// buildCommit builds the program as it was at a commit.
+// buildCommit builds the program of a commit and returns its path.
 func buildCommit(t *testing.T, commit string) string {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "git", "cat-file", "-e",

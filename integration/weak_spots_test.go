@@ -16,10 +16,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// The weak spots of GitLab's clean-up, and the tests that it would fail. Packages are
-// relative to the module.
+// These are weaknesses of GitLab's clean-up, with the tests that it would fail. Packages
+// are relative to the module.
 //
-//	 1  a poisoned head batch is retried for ever and        internal/drain   TestFailures
+//	 1  a failing first batch is retried forever and         internal/drain   TestFailures
 //	    ends the run for all tables                          internal/loosefk TestDroppedChildTable, TestTimingOutTableIsHeld
 //	 2  rescheduling re-orders and does not delay            internal/loosefk TestFailingTombstonesAreDeferredLongerEachTime
 //	                                                         internal/loosefk TestDeferredTombstonesAreKept
@@ -33,13 +33,13 @@ import (
 //	 8  one old pending row keeps all later ones             internal/drain   TestFailures
 //	 9  invalid definitions discard tombstones               river_jobs TestWorkerGoesOnBesideADefinitionThatNoLongerFits
 //	                                                         internal/loosefk TestDroppedChildTable
-//	10  the second pass deletes a child that has moved       internal/loosefk TestMovedChildIsKept
+//	10  the second run deletes a child that has moved        internal/loosefk TestMovedChildIsKept
 //	                                                         TestDifferential
-//	11  children that come late stay                         internal/loosefk TestAuditFindsOrphansWithAnyBatchSize, TestRepairNotifiesWorkers
+//	11  late children are kept                               internal/loosefk TestAuditFindsOrphansWithAnyBatchSize, TestRepairNotifiesWorkers
 //	12  tombstones are read in the order of texts            TestTombstonesAreReadInOrder
 //	    row limits count per partition                       internal/loosefk TestRowLimitsAreExact
 
-// parentsAndChildrenTables have ten parents with ten children each.
+// parentsAndChildrenTables creates ten parents with ten children each.
 const parentsAndChildrenTables = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
@@ -50,15 +50,15 @@ INSERT INTO children SELECT number, number % 10 + 1 FROM generate_series(0, 99) 
 
 const deleteChildren = "children: [{table: parents, column: parent_id, on_delete: async_delete}]\n"
 
-// spot is a database with a worker inside the test.
-type spot struct {
+// inProcessSite is a database with a worker inside the test process.
+type inProcessSite struct {
 	*worker
 	db   *pgtest.Database
 	defs []definitions.Definition
 }
 
-func newSpot(t *testing.T, tables, yaml string, tracer pgx.QueryTracer) spot {
-	s := spot{db: dbtest.New(t).Database}
+func newInProcessSite(t *testing.T, tables, yaml string, tracer pgx.QueryTracer) inProcessSite {
+	s := inProcessSite{db: dbtest.New(t).Database}
 	s.db.Exec(tables)
 	s.worker = newWorker(t, s.db, "worker", pgtest.Logger(t), tracer)
 	s.defs = pgtest.Must(definitions.Parse(definitions.File{Name: "loose_foreign_keys.yml", Data: []byte(yaml)}))(t)
@@ -66,21 +66,21 @@ func newSpot(t *testing.T, tables, yaml string, tracer pgx.QueryTracer) spot {
 	return s
 }
 
-// pass runs the clean-up once and returns its statistics.
-func (s spot) pass(t *testing.T) loosefk.Stats {
+// runPass runs the loose foreign keys once and returns the statistics.
+func (s inProcessSite) runPass(t *testing.T) loosefk.Stats {
 	report := pgtest.Must(s.run(t.Context(), s.defs))(t)
 	var stats loosefk.Stats
 	require.NoError(t, json.Unmarshal(report.Stats, &stats))
 	return stats
 }
 
-// limit bounds the deletes of one run, which is what the pace normal is for.
-func (s spot) limit(deletes int) {
+// limitDeletes limits the deletions of one run. Only the pace normal has that limit.
+func (s inProcessSite) limitDeletes(deletes int) {
 	s.config.Databases[0].Pace = config.Normal
 	s.config.Databases[0].Limits.Deletes = deletes
 }
 
-// roundTrips counts what is sent and waited for, and the statements in it.
+// roundTrips counts round trips and the statements in them.
 type roundTrips struct{ sent, statements atomic.Int64 }
 
 func (r *roundTrips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -107,11 +107,11 @@ func (*roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 func (*roundTrips) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
 
-// TestQueueIsNeverLocked runs a pass beside a transaction that has deleted a parent: a
-// lock on the queue that conflicts with a delete's would have to wait for it.
+// TestQueueIsNeverLocked runs the job while a transaction that has deleted a parent is
+// open. A lock on the queue that conflicts with deletions would wait for the transaction.
 func TestQueueIsNeverLocked(t *testing.T) {
 	t.Parallel()
-	s := newSpot(t, parentsAndChildrenTables, deleteChildren, nil)
+	s := newInProcessSite(t, parentsAndChildrenTables, deleteChildren, nil)
 	application := connect(t, s.db.URL)
 	exec := func(sql string) {
 		_, err := application.Exec(t.Context(), sql)
@@ -119,18 +119,18 @@ func TestQueueIsNeverLocked(t *testing.T) {
 	}
 	s.db.Exec("DELETE FROM parents WHERE id <= 8")
 	exec("BEGIN; DELETE FROM parents WHERE id = 9")
-	require.EqualValues(t, 8, s.pass(t).Processed)
+	require.EqualValues(t, 8, s.runPass(t).Processed)
 	exec("DELETE FROM parents WHERE id = 10; COMMIT")
-	require.EqualValues(t, 2, s.pass(t).Processed)
+	require.EqualValues(t, 2, s.runPass(t).Processed)
 	require.Zero(t, pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children"))
 }
 
-// TestTombstonesAreReadInOrder has more tombstones than one load takes, the oldest of
-// which bears the highest key and number, 9, 99 and 999 among them. A run that ends early
-// must have done the oldest.
+// TestTombstonesAreReadInOrder runs the job with more tombstones than one load reads. The
+// oldest tombstones have the highest keys and ids, and the keys include 9, 99 and 999. A
+// run that ends early must have processed the oldest tombstones.
 func TestTombstonesAreReadInOrder(t *testing.T) {
 	t.Parallel()
-	s := newSpot(t, `
+	s := newInProcessSite(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE INDEX ON children (parent_id);
@@ -138,8 +138,8 @@ func TestTombstonesAreReadInOrder(t *testing.T) {
 		INSERT INTO children SELECT id, id FROM parents;`, deleteChildren, nil)
 	s.db.Exec("DELETE FROM parents")
 	s.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() - primary_key_value * interval '1 minute'")
-	s.limit(500)
-	require.EqualValues(t, 500, s.pass(t).DeleteCount)
+	s.limitDeletes(500)
+	require.EqualValues(t, 500, s.runPass(t).DeleteCount)
 	require.Equal(t, [][]string{{"1", "600", "600"}},
 		s.db.Rows("SELECT min(parent_id), max(parent_id), count(*) FROM children"))
 }
