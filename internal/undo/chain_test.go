@@ -9,9 +9,9 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// points counts how many times a restore reaches a point. Each transaction reaches each
+// countPoints counts how many times a restore reaches a point. Each transaction reaches each
 // point once.
-func (b *bundle) points(name string) *int {
+func (b *bundle) countPoints(name string) *int {
 	count := new(int)
 	b.engine.Reached = func(point string) error {
 		if point == name {
@@ -34,7 +34,7 @@ func TestManyLevelsAreRestoredInFewTransactions(t *testing.T) {
 	b.delete(t, "nodes WHERE id = 1")
 	require.Empty(t, b.Rows("SELECT FROM nodes"))
 	unit := b.last(t).ID
-	transactions := b.points("marked")
+	transactions := b.countPoints("marked")
 	report := b.restore(t, unit)
 	require.Empty(t, report.Left)
 	require.EqualValues(t, levels, report.Restored)
@@ -55,7 +55,7 @@ func TestChainWithoutFirstParentIsNotRestored(t *testing.T) {
 	b.drain(t, 100_000) // With a fixed limit, the chunks do not depend on the load of the machine.
 	unit := b.last(t).ID
 	b.Exec("DELETE FROM files; ALTER TABLE files ADD FOREIGN KEY (above) REFERENCES files")
-	transactions := b.points("begun")
+	transactions := b.countPoints("begun")
 	report := b.restore(t, unit)
 	require.EqualValues(t, 2, report.Restored)
 	require.EqualValues(t, rows, report.LeftRows)
