@@ -9,8 +9,8 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// countPoints counts how many times a restore reaches a point. Each transaction reaches each
-// point once.
+// countPoints counts how many times a restore reaches a point. Each transaction reaches
+// each point once.
 func (b *bundle) countPoints(name string) *int {
 	count := new(int)
 	b.engine.Reached = func(point string) error {
