@@ -15,9 +15,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// audited creates a trigger on items that inserts into a table of the schema app without
-// naming the schema.
-const audited = `
+// auditTrigger creates a trigger on items that inserts into a table of the schema app
+// without naming the schema.
+const auditTrigger = `
 CREATE SCHEMA app;
 CREATE TABLE app.trail (item bigint);
 CREATE FUNCTION app.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO trail VALUES (OLD.id); RETURN NULL; END $$;
@@ -46,7 +46,7 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, session := setup(t)
-			db.Exec(audited)
+			db.Exec(auditTrigger)
 			name := pgx.Identifier{db.Name}.Sanitize()
 			if test.role != "" {
 				db.Exec("ALTER ROLE CURRENT_USER IN DATABASE " + name + " SET search_path = " + test.role)
@@ -120,7 +120,7 @@ func TestPathIsReadAgain(t *testing.T) {
 func TestPathIsReadAgainAfterLostStatements(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
-	db.Exec(audited)
+	db.Exec(auditTrigger)
 	connectAsProgram(t, db, session, "app")
 	remove := func(id int) {
 		pgtest.Must(session.Run(t.Context(), batch.Statement{
@@ -156,7 +156,7 @@ func TestTriggersFindNamesInPublicByDefault(t *testing.T) {
 func TestTriggerWithoutItsPathNamesTheKey(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
-	db.Exec(audited)
+	db.Exec(auditTrigger)
 	connectAsProgram(t, db, session, "")
 	_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = 1"})
 	require.ErrorContains(t, err, `relation "trail" does not exist`)
@@ -171,12 +171,7 @@ func TestTriggerWithoutItsPathNamesTheKey(t *testing.T) {
 
 // connectAsPsql opens a connection with the application_name psql.
 func connectAsPsql(t *testing.T, url string) *pgx.Conn {
-	conn := pgtest.Connect(t, url+"&application_name=psql")
-	return conn
-}
-
-func execOn(t *testing.T, conn *pgx.Conn, sql string) {
-	pgtest.Exec(t, conn, sql)
+	return pgtest.Connect(t, url+"&application_name=psql")
 }
 
 // blockerOf runs a DELETE that must wait for a lock, and returns its blocker. It calls
@@ -208,10 +203,10 @@ func TestBlockerNamesTheHolderOfARowOrTable(t *testing.T) {
 		require.Empty(t, blocker)
 
 		holder := connectAsPsql(t, db.URL)
-		execOn(t, holder, "BEGIN")
-		execOn(t, holder, sql)
+		pgtest.Exec(t, holder, "BEGIN")
+		pgtest.Exec(t, holder, sql)
 		since := pgtest.Scalar[string](t, holder, `SELECT to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"')`)
-		blocker = blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
+		blocker = blockerOf(t, db, session, func() { pgtest.Exec(t, holder, "COMMIT") })
 		require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since),
 			blocker)
 
@@ -225,10 +220,10 @@ func TestBlockerMayBeAPreparedTransaction(t *testing.T) {
 	db, session := setup(t)
 	holder := connectAsPsql(t, db.URL)
 	name := "'" + db.Name + "'"
-	execOn(t, holder, "BEGIN")
-	execOn(t, holder, "UPDATE items SET parent = 0 WHERE id = 7")
-	execOn(t, holder, "PREPARE TRANSACTION "+name)
-	blocker := blockerOf(t, db, session, func() { execOn(t, holder, "ROLLBACK PREPARED "+name) })
+	pgtest.Exec(t, holder, "BEGIN")
+	pgtest.Exec(t, holder, "UPDATE items SET parent = 0 WHERE id = 7")
+	pgtest.Exec(t, holder, "PREPARE TRANSACTION "+name)
+	blocker := blockerOf(t, db, session, func() { pgtest.Exec(t, holder, "ROLLBACK PREPARED "+name) })
 	require.Equal(t, "row locked by a prepared transaction", blocker)
 }
 
@@ -245,8 +240,8 @@ func TestBlockerIsNamedWithoutPrivileges(t *testing.T) {
 	pool := pgtest.Must(pgxpool.New(t.Context(), db.AsRole(role)))(t)
 	t.Cleanup(pool.Close)
 	holder := connectAsPsql(t, db.URL)
-	execOn(t, holder, "BEGIN")
-	execOn(t, holder, "SELECT FROM items WHERE id = 7 FOR UPDATE")
+	pgtest.Exec(t, holder, "BEGIN")
+	pgtest.Exec(t, holder, "SELECT FROM items WHERE id = 7 FOR UPDATE")
 	ended := make(chan error, 1)
 	go func() {
 		_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
@@ -257,7 +252,7 @@ func TestBlockerIsNamedWithoutPrivileges(t *testing.T) {
 		blocker, err = session.Blocker(ctx, pool)
 		return blocker != "", err
 	})
-	execOn(t, holder, "COMMIT")
+	pgtest.Exec(t, holder, "COMMIT")
 	require.NoError(t, <-ended)
 	require.Equal(t, fmt.Sprintf("row locked by pid %d (psql)", holder.PgConn().PID()), blocker)
 }

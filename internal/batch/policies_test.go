@@ -11,9 +11,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// policed creates a table with a row-level security policy, and a trigger function that
-// reads it.
-const policed = `
+// policyTables creates a table with a row-level security policy, and a trigger function
+// that reads it.
+const policyTables = `
 CREATE TABLE settings (name text, tenant name);
 ALTER TABLE settings ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON settings USING (tenant = current_user);
@@ -53,7 +53,7 @@ func TestTriggersReadTablesWithPolicies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, session := setup(t)
-			db.Exec(policed + test.trigger)
+			db.Exec(policyTables + test.trigger)
 			role := connectUnprivileged(t, db, session, test.mode)
 			db.Exec("INSERT INTO settings VALUES ('own', '" + role + "'), ('of others', 'other')")
 			remove := func(id int) error {
