@@ -378,14 +378,14 @@ func TestLeaseRevertedByACrashCommitsNothing(t *testing.T) {
 	// connection.
 	db.Exec("DELETE FROM sexton.leases; DELETE FROM sexton.fences")
 	require.NoError(t, session.Conn.Close(t.Context()))
-	again := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items",
+	second := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items",
 		time.Minute, db.Connected))(t)
-	require.Equal(t, session.Fence.Token(), again.Token(), "the two holders must have the same token")
+	require.Equal(t, session.Fence.Token(), second.Token(), "the two holders must have the same token")
 	session.Conn = pgtest.Acquire(t, db.Pool()).Conn()
 	_, err = session.Run(t.Context(), deletion)
 	require.ErrorIs(t, err, lease.ErrLost)
 
-	session.Fence = again
+	session.Fence = second
 	pgtest.Must(session.Run(t.Context(), deletion))(t)
 }
 

@@ -148,12 +148,12 @@ func (t *Tree) clearAndRemove(ctx context.Context,
 ) (left dml.Rows, kept bool, result dml.Result, err error) {
 	refs := w.Table.RefsOf(w.Leaf)
 	for tries := 1; ; tries++ {
-		found, below, err := t.clear(ctx, w, refs)
-		left, result = w.Rows, below
-		if err == nil && (below == dml.Finished || below == dml.Blocked && len(w.Rows) > 1) {
+		found, resultBelow, err := t.clear(ctx, w, refs)
+		left, result = w.Rows, resultBelow
+		if err == nil && (resultBelow == dml.Finished || resultBelow == dml.Blocked && len(w.Rows) > 1) {
 			left, result, err = t.remove(ctx, w)
 		}
-		kept = below == dml.Finished && len(left) == len(w.Rows)
+		kept = resultBelow == dml.Finished && len(left) == len(w.Rows)
 		switch {
 		case err != nil || result != dml.Blocked || !kept:
 			return left, kept, result, err
@@ -181,8 +181,8 @@ func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
 func (t *Tree) deleteHalves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	half := len(w.Rows) / 2
 	for _, rows := range []dml.Rows{w.Rows[:half], w.Rows[half:]} {
-		some, result, err := t.DeleteWindow(ctx, &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: rows})
-		if left = append(left, some...); err != nil || result == dml.Yielded {
+		leftOfHalf, result, err := t.DeleteWindow(ctx, &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: rows})
+		if left = append(left, leftOfHalf...); err != nil || result == dml.Yielded {
 			return left, result, err
 		}
 	}
@@ -225,15 +225,15 @@ func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found
 		t.Deepest, t.Lowest = len(t.Stack), w.Table
 	}
 	defer func() { t.Stack = t.Stack[:len(t.Stack)-1] }()
-	live, blocked := refs, false
+	withRows, blocked := refs, false
 	if len(refs) > 1 {
 		var err error
-		if live, err = t.findRefs(ctx, w, refs); err != nil {
+		if withRows, err = t.findRefs(ctx, w, refs); err != nil {
 			result, err := t.handleReadError(w, err)
 			return nil, result, err
 		}
 	}
-	for _, ref := range live {
+	for _, ref := range withRows {
 		for _, leaf := range ref.Leaves {
 			if t.Paused(ctx) {
 				return nil, dml.Yielded, nil
@@ -252,12 +252,12 @@ func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found
 		return found, dml.Finished, nil
 	}
 	// The rows that are left may by now refer to rows outside the window.
-	live, err := t.findRefs(ctx, w, refs)
+	withRows, err := t.findRefs(ctx, w, refs)
 	if err != nil {
 		result, err := t.handleReadError(w, err)
 		return nil, result, err
 	}
-	return found, blockedIf(len(live) > 0), nil
+	return found, blockedIf(len(withRows) > 0), nil
 }
 
 // findRefs returns the keys by which rows refer to a window's rows.

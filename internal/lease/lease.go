@@ -266,8 +266,8 @@ const confirmedKey = "sexton.lease.confirmed"
 // compares only tokens. A crash ends every connection, so only a connection that is
 // younger than the lease needs this query, once.
 func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
-	known := conn.PgConn().CustomData()
-	if known[confirmedKey] == l || database.ConnectedBefore(conn, l.requested) {
+	data := conn.PgConn().CustomData()
+	if data[confirmedKey] == l || database.ConnectedBefore(conn, l.requested) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
@@ -280,7 +280,7 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	if !kept {
 		return fmt.Errorf("a crash of the server reverted lease %s: %w", l.key, ErrLost)
 	}
-	known[confirmedKey] = l
+	data[confirmedKey] = l
 	return nil
 }
 

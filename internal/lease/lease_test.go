@@ -105,8 +105,8 @@ func TestFailedReleaseIsRepairedByTheNextAcquisition(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Error(t, granted.Release(cancelled))
-	again := pgtest.Must(holder.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
-	require.Equal(t, granted.Token()+1, again.Token())
+	second := pgtest.Must(holder.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	require.Equal(t, granted.Token()+1, second.Token())
 	_, err := newManager(db, "two").Acquire(t.Context(), key, time.Minute, db.Connected)
 	var held *lease.HeldError
 	require.ErrorAs(t, err, &held, "another process must not acquire a lease that is held")

@@ -209,12 +209,12 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 		}
 		return sql
 	}
-	table, here := "ONLY "+leaf.SQL(), ""
+	table, inLeaf := "ONLY "+leaf.SQL(), ""
 	if e.Moves {
 		// An UPDATE of the partition itself fails if the row then belongs to another
 		// partition.
 		table = e.Child.SQL()
-		here = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
+		inLeaf = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
 	}
 	columns, to := e.Columns, ""
 	switch e.Action { //nolint:exhaustive // The others have no value.
@@ -225,9 +225,9 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	}
 	sql := Change(e.Action, table, columns, to)
 	if keys.Keep != nil {
-		return e.keepChanged(names, keys, columns, sql, table, here, where, args)
+		return e.keepChanged(names, keys, columns, sql, table, inLeaf, where, args)
 	}
-	sql += " WHERE " + here + where
+	sql += " WHERE " + inLeaf + where
 	if e.Count != "" {
 		return e.withCount(sql, fmt.Sprintf("(%s%s) IS TRUE", e.matches(keys.Of, "child", keys.Of.Parameter(1)),
 			e.Restrictions("child", args)))

@@ -67,8 +67,8 @@ func (f *Foresight) Later(all *Foresight) {
 // references lead to it.
 func (f *Foresight) Below(ctx context.Context, read Reader, label func(*Table) string, windows ...*Window) error {
 	known := map[uint32]map[Tuple]bool{}
-	// fresh adds the rows of a window to known and returns how many of them are new.
-	fresh := func(w *Window) (n int64) {
+	// addRows adds the rows of a window to known and returns how many of them are new.
+	addRows := func(w *Window) (n int64) {
 		if known[w.Leaf.OID] == nil {
 			known[w.Leaf.OID] = map[Tuple]bool{}
 		}
@@ -81,7 +81,7 @@ func (f *Foresight) Below(ctx context.Context, read Reader, label func(*Table) s
 		return n
 	}
 	for _, w := range windows {
-		fresh(w)
+		addRows(w)
 	}
 	left := MostForeseen
 	for _, w := range windows {
@@ -92,7 +92,7 @@ func (f *Foresight) Below(ctx context.Context, read Reader, label func(*Table) s
 		f.Capped = f.Capped || c.Incomplete || err != nil
 		left = max(0, left-(c.Rows-len(w.Rows)))
 		for _, with := range c.Windows[1:] {
-			if n := fresh(with); n > 0 {
+			if n := addRows(with); n > 0 {
 				f.Deleted[label(with.Table)] += n
 				f.Rows += n
 			}

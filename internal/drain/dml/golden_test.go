@@ -29,18 +29,18 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	db := dbtest.New(t)
 	db.Exec(goldenTables)
 	top := pgtest.Scalar[uint32](t, db.Pool(), "SELECT 'tops'::regclass::oid")
-	below := pgtest.Must(Below(t.Context(), db.Pool(), []uint32{top}))(t)
+	found := pgtest.Must(Below(t.Context(), db.Pool(), []uint32{top}))(t)
 	tables := map[string]*Table{}
-	var visit func(at *Table)
-	visit = func(at *Table) {
-		if tables[at.Label()] == nil {
-			tables[at.Label()] = at
-			for _, f := range at.Refs {
+	var visit func(table *Table)
+	visit = func(table *Table) {
+		if tables[table.Label()] == nil {
+			tables[table.Label()] = table
+			for _, f := range table.Refs {
 				visit(f.Table)
 			}
 		}
 	}
-	visit(below[top])
+	visit(found[top])
 	owner := Owner{
 		Deleted: "counted AS (SELECT)", Changed: "noted AS (SELECT)",
 		Extra: func(*Table) Extra {
@@ -50,18 +50,18 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	var got strings.Builder
 	add := func(title, sql string) { fmt.Fprintf(&got, "%s: %s\n", title, strings.ReplaceAll(sql, "\n", "⏎")) }
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
-		at := tables[name]
-		leaf, refs := at.Leaves[0], at.RefsOf(at.Leaves[0])
+		table := tables[name]
+		leaf, refs := table.Leaves[0], table.RefsOf(table.Leaves[0])
 		add(name+" lock", LockStatement(leaf, false))
 		add(name+" lock, skipping", LockStatement(leaf, true))
-		add(name+" remove", owner.RemoveStatement(at, leaf, false))
-		add(name+" remove, skipping", owner.RemoveStatement(at, leaf, true))
-		add(name+" cascade", owner.CascadeStatement(at, leaf))
-		add(name+" tell", owner.ExtraStatement(at, leaf))
+		add(name+" remove", owner.RemoveStatement(table, leaf, false))
+		add(name+" remove, skipping", owner.RemoveStatement(table, leaf, true))
+		add(name+" cascade", owner.CascadeStatement(table, leaf))
+		add(name+" tell", owner.ExtraStatement(table, leaf))
 		add(name+" require deleted", RequireDeletedStatement(leaf))
 		add(name+" unchanged", UnchangedStatement(leaf))
 		add(name+" hold", HoldStatement(leaf, "FOR UPDATE"))
-		add(name+" shown", ShownStatement(at, leaf))
+		add(name+" shown", ShownStatement(table, leaf))
 		if len(refs) > 0 {
 			add(name+" look", liveRefsStatement(leaf, refs))
 		}

@@ -105,8 +105,8 @@ func (e *Edge) keepDeleted(names pgcatalog.Names, leaf pgcatalog.Table, keys Key
 	most := fmt.Sprintf("$%d::pg_catalog.int8", args.Add(k.MaxRow))
 	returning = append(returning, k.size("child")+" OPERATOR(pg_catalog.<=) "+most+" AS xmin")
 	bytes := "least(" + k.size("gone") + ", " + most + ")"
-	few := "gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.<=) %d HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"
-	small := k.insert("small", fmt.Sprintf(few, mostBytes), names, e, keys, nil, nil, k.Terms, "0", args)
+	fewRows := "gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.<=) %d HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"
+	small := k.insert("small", fmt.Sprintf(fewRows, mostBytes), names, e, keys, nil, nil, k.Terms, "0", args)
 	large := k.insert("large", fmt.Sprintf(`(
 		SELECT gone.*, pg_catalog.sum(%s) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) %[2]d AS cmin
 		FROM gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.>) %[2]d
@@ -172,7 +172,7 @@ const (
 // keepChanged returns an UPDATE that keeps the keys of its rows and the old values of the
 // columns that it sets. If another session changes a row while the statement is running,
 // a later statement changes that row.
-func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string,
+func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, update, table, inLeaf, where string,
 	args *Args,
 ) string {
 	k := keys.Keep
@@ -194,7 +194,7 @@ func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, updat
 	return fmt.Sprintf(`WITH was AS MATERIALIZED (SELECT child.ctid AS ctid, %s FROM %s AS child WHERE %s%s%s),
 gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNING %s, true AS xmin),
 %s
-%s`, strings.Join(Qualified("child", fields), ", "), table, here, where, e.Lock(), update, here, strings.Join(Qualified("was", fields), ", "),
+%s`, strings.Join(Qualified("child", fields), ", "), table, inLeaf, where, e.Lock(), update, inLeaf, strings.Join(Qualified("was", fields), ", "),
 		k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, fields, set, terms,
 			"0", args),
 		fmt.Sprintf(total, "kept"))
