@@ -70,7 +70,7 @@ func TestTransactionsOfUnknownOrGreatAgeDoNotCount(t *testing.T) {
 	w := newClocked()
 	for range 3 {
 		w.record(1, 0, "1/1", "2/1")
-		require.Equal(t, idle, w.duty(), "it may have been open for hours")
+		require.Equal(t, idle, w.duty(), "the transactions may have been open for hours")
 		w.record(30, 0, "1/1", "2/1")
 		require.Equal(t, idle, w.duty())
 		w.now = w.now.Add(time.Minute)
@@ -79,7 +79,7 @@ func TestTransactionsOfUnknownOrGreatAgeDoNotCount(t *testing.T) {
 	w.record(19, 0, "3/1")
 	require.Equal(t, 50, w.duty().Percent)
 	w.record(20, 0, "3/1")
-	require.Equal(t, idle, w.duty(), "after a second it does not count")
+	require.Equal(t, idle, w.duty(), "a transaction older than a second does not count")
 }
 
 func TestALockReducesTheShare(t *testing.T) {
@@ -98,5 +98,5 @@ func TestAFailedQueryReducesTheShare(t *testing.T) {
 	require.Equal(t, Duty{50, "other sessions are unknown: permission denied"}, w.duty())
 	w.now = w.now.Add(20 * time.Second)
 	w.record(1, 0)
-	require.Equal(t, idle, w.duty(), "after the next query")
+	require.Equal(t, idle, w.duty(), "the next query ends the reduction")
 }

@@ -122,7 +122,7 @@ func TestReadReplicasReturnsConnectedStandbysOnly(t *testing.T) {
 	pgtest.Standby(t, server, "r1")
 	pgtest.Standby(t, server, "walreceiver")
 	var names []string
-	pgtest.WaitFor(t, "both standbys", func(ctx context.Context) (bool, error) {
+	pgtest.WaitFor(t, "both standbys to be connected", func(ctx context.Context) (bool, error) {
 		found, err := pace.ReadReplicas(ctx, primary.Pool())
 		names = nil
 		for _, r := range found {
@@ -131,5 +131,5 @@ func TestReadReplicasReturnsConnectedStandbysOnly(t *testing.T) {
 		return len(found) == 2, err
 	})
 	slices.Sort(names)
-	require.Equal(t, []string{"r1", "walreceiver"}, names, "on a socket there is no address")
+	require.Equal(t, []string{"r1", "walreceiver"}, names, "a connection over a socket has no address")
 }

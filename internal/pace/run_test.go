@@ -73,7 +73,7 @@ func TestStopEndsAPause(t *testing.T) {
 	})
 }
 
-func TestNoPauseOutlastsItsRun(t *testing.T) {
+func TestPausesEndWithTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRun(t.Context(), 0.5)

@@ -36,7 +36,7 @@ func newFixture(t *testing.T) *fixture {
 	s.share = throttle.Share(0)
 	_, duty := s.share(t.Context(), false)
 	require.Equal(t, idle, duty)
-	require.Zero(t, s.memory.server("main").queried, "no query after the first batch of a wake-up")
+	require.Zero(t, s.memory.server("main").queried, "the servers are not queried after the first batch of a pass")
 	return s
 }
 

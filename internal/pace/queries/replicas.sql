@@ -1,6 +1,8 @@
--- Returns the connected standbys. The column hidden is true if the role cannot see the state of a standby. Receivers that never replay WAL, such as
--- pg_receivewal and base backups, are left out. The column name is the application_name of the standby, with the address if several standbys have the
--- same application_name. All standbys without cluster_name and without application_name in primary_conninfo are called walreceiver.
+-- Returns the connected standbys. The column hidden is true if the role cannot see the
+-- state of a standby. Receivers that never replay WAL, such as pg_receivewal and base
+-- backups, are left out. The column name is the application_name of the standby, with the
+-- address if several standbys have the same application_name. All standbys without
+-- cluster_name and without application_name in primary_conninfo are called walreceiver.
 SELECT sender.state IS NULL AS hidden,
     CASE
         WHEN sender.name <> '' AND (sender.address = '' OR sender.alike = 1 AND sender.name <> 'walreceiver') THEN sender.name
