@@ -277,7 +277,7 @@ children:
 	for key, report := range b.audit(t, b.auditor(2, false)) {
 		require.Equal(t, []string{"3"}, report.Samples, key)
 	}
-	require.EqualValues(t, 2, b.repairAndRun(t, 2), "one key, two parents")
+	require.EqualValues(t, 2, b.repairAndRun(t, 2), "the key is missing in two parents")
 	require.Equal(t, [][]string{{"1", "1"}, {"2", "2"}, {"NULL", "NULL"}}, b.Rows("SELECT * FROM children ORDER BY 1"))
 }
 
@@ -293,7 +293,7 @@ func TestAuditWithoutIndex(t *testing.T) {
 
 // An audit repairs an orphan in a table that refers to itself. The run then deletes all
 // rows below the orphan.
-func TestAuditOfATree(t *testing.T) {
+func TestAuditOfATableThatRefersToItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 CREATE TABLE parents (id bigint PRIMARY KEY, parent_id bigint);

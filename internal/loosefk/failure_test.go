@@ -202,7 +202,7 @@ func TestOnlyAPartitionWithoutPrivilegesIsHeld(t *testing.T) {
 		}
 		stats := b.run(t)
 		require.Equal(t, 200-held, stats.DeleteCount)
-		require.Equal(t, held, b.count(t, "children WHERE parent_id <= 4"), "rows of the other partitions")
+		require.Equal(t, held, b.count(t, "children WHERE parent_id <= 4"), "only the rows of that partition are left")
 		require.Zero(t, stats.Processed)
 		reason := fmt.Sprintf("the database role lacks DELETE, SELECT, UPDATE on table public.children_0: GRANT DELETE, SELECT, UPDATE ON public.children_0 TO %s", role)
 		require.Len(t, b.tombstones(), 4)

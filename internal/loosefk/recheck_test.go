@@ -218,8 +218,7 @@ func TestPreparedTransactionDelaysTheRecheck(t *testing.T) {
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
 }
 
-// An open transaction delays a recheck by a day at most.
-func TestRecheckAfterADay(t *testing.T) {
+func TestOpenTransactionsDelayRechecksByADayAtMost(t *testing.T) {
 	t.Parallel()
 	b, _ := setupWithOlderTransaction(t, "id <= 2")
 	b.Exec("INSERT INTO children VALUES (1000, 1)")
@@ -231,7 +230,7 @@ func TestRecheckAfterADay(t *testing.T) {
 }
 
 // Keys of removed tombstones are kept for a week if no definition names their parent.
-func TestUndefinedParentsAreForgottenAfterAWeek(t *testing.T) {
+func TestKeysOfUndefinedParentsAreDeletedAfterAWeek(t *testing.T) {
 	t.Parallel()
 	b, older := setupWithOlderTransaction(t, "id = 1")
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('other', 'public.parents', '{1}')")

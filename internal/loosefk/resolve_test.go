@@ -305,9 +305,9 @@ func TestResolveComposite(t *testing.T) {
 			"{table: pairs, column: a, on_delete: async_delete}",
 			"parent pairs has no primary key of one column",
 		},
-		"other key of a parent":  {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "children[1].parent_column: another definition refers to pairs by a, b (all definitions of one parent must use the same columns in the same order, since a tombstone has one key)"},
-		"same key, other spelt":  {"{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_delete}, {table: public.pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "another definition refers to public.pairs by d, c"},
-		"same definition, spelt": {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: public.pairs, column: [a, b], on_delete: async_delete}", "the same definition is at lfk.yml:1:12"},
+		"other key of a parent":           {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "children[1].parent_column: another definition refers to pairs by a, b (all definitions of one parent must use the same columns in the same order, since a tombstone has one key)"},
+		"same key, other spelling":        {"{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_delete}, {table: public.pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "another definition refers to public.pairs by d, c"},
+		"same definition, other spelling": {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: public.pairs, column: [a, b], on_delete: async_delete}", "the same definition is at lfk.yml:1:12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := resolve(t, db.Pool(), "children: ["+test.entry+"]")
@@ -397,7 +397,7 @@ func TestCompositeNullifyNeedsAllColumns(t *testing.T) {
 	}
 	require.Equal(t, 1, missing())
 	db.Exec("GRANT UPDATE (d) ON children TO " + role)
-	require.Equal(t, 1, missing(), "one of two columns")
+	require.Equal(t, 1, missing(), "UPDATE is granted on one of two columns")
 	db.Exec("GRANT UPDATE (c) ON children TO " + role)
 	require.Zero(t, missing())
 }

@@ -80,7 +80,7 @@ func (n node) childrenRead(t *testing.T, name string) (rows float64) {
 
 // Statements read few children, and by the index of their key, even if the statistics are
 // from a time when the table was empty or when all rows had one key.
-func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
+func TestCompositeKeysUseTheIndexWithAnyStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"never analyzed":         "SELECT",

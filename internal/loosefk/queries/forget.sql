@@ -1,5 +1,5 @@
--- Deletes the keys of removed tombstones of database $1 that were stored more than a week ago. No definition names their parent: otherwise they would
--- have been rechecked.
+-- Deletes the keys of removed tombstones of database $1 that were stored more than a week
+-- ago. No definition names their parent: otherwise they would have been rechecked.
 DELETE FROM "sexton".swept AS removed
 WHERE removed.database = $1
   AND removed.swept_at < (pg_catalog.clock_timestamp() - interval '7 days')

@@ -1,4 +1,5 @@
--- Returns at most $4 due tombstones of each of the parents $1 after a position ($2, $3), in the order in which they are processed.
+-- Returns at most $4 due tombstones of each of the parents $1 after a position ($2, $3),
+-- in the order in which they are processed.
 SELECT parent.name, due.*
 FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.timestamptz[]), pg_catalog.unnest($3::bigint[]))
     AS parent (name, consume_after, id)

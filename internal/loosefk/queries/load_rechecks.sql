@@ -1,4 +1,5 @@
--- Returns at most $4 tombstones of each of the parents $1 that are marked for a recheck. They come after all other tombstones of their parent.
+-- Returns at most $4 tombstones of each of the parents $1 that are marked for a recheck.
+-- They come after all other tombstones of their parent.
 SELECT parent.name, marked.*
 FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.timestamptz[]), pg_catalog.unnest($3::bigint[]))
     AS parent (name, consume_after, id)

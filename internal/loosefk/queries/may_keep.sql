@@ -1,4 +1,5 @@
--- Returns the tables among $1 with a trigger, rule or policy that may keep rows which a statement deletes, or write other rows.
+-- Returns the tables among $1 with a trigger, rule or policy that may keep rows which a
+-- statement deletes, or write other rows.
 SELECT class.oid
 FROM pg_catalog.pg_class AS class
 WHERE class.oid = ANY ($1::pg_catalog.oid[])

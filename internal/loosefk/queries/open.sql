@@ -1,4 +1,5 @@
--- Returns the age in seconds of the oldest open transaction of a database with children. $1 is confirm_after in seconds, which recheck.sql has as $2.
+-- Returns the age in seconds of the oldest open transaction of a database with children.
+-- $1 is confirm_after in seconds, which recheck.sql has as $2.
 SELECT coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(one.began)), 0)::pg_catalog.float8
 FROM (
     SELECT coalesce(session.xact_start, pg_catalog.clock_timestamp() - interval '10 years') AS began

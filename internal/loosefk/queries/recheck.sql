@@ -1,11 +1,15 @@
--- Turns the keys of removed tombstones of database $1 into marked tombstones (status 2), at most about 5,000, and returns their number.
+-- Turns the keys of removed tombstones of database $1 into marked tombstones (status 2),
+-- at most about 5,000, and returns their number.
 --
--- A transaction that began before a tombstone was removed may still insert a child. So a key is rechecked $2 seconds after the removal, if no such
--- transaction is open here or in the databases of the parent's children ($5, by parent), and after 24 hours in any case. A session whose transaction
--- the role cannot see counts as a transaction that has always been open. For a prepared transaction only the time of PREPARE is known. It counts as
--- if it had begun $2 seconds before PREPARE, but at least 10 minutes.
+-- A transaction that began before a tombstone was removed may still insert a child. So a
+-- key is rechecked $2 seconds after the removal, if no such transaction is open here or
+-- in the databases of the parent's children ($5, by parent), and after 24 hours in any
+-- case. A session whose transaction the role cannot see counts as a transaction that has
+-- always been open. For a prepared transaction only the time of PREPARE is known. It
+-- counts as if it had begun $2 seconds before PREPARE, but at least 10 minutes.
 --
--- A parent is identified by the name in its tombstones ($3) or by its table ($4), which may have been renamed since.
+-- A parent is identified by the name in its tombstones ($3) or by its table ($4), which
+-- may have been renamed since.
 WITH open AS MATERIALIZED (
     SELECT coalesce(pg_catalog.min(one.began), 'infinity') AS began
     FROM (

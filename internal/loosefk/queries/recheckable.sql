@@ -1,5 +1,6 @@
--- Returns whether a tombstone of database $1 that was removed more than $2 seconds ago must be rechecked, whether a tombstone is marked for a recheck
--- now, and whether tombstones have the column origin.
+-- Returns whether a tombstone of database $1 that was removed more than $2 seconds ago
+-- must be rechecked, whether a tombstone is marked for a recheck now, and whether
+-- tombstones have the column origin.
 SELECT coalesce((
     SELECT oldest.swept_at <= (pg_catalog.clock_timestamp()
         - pg_catalog.make_interval(secs => $2::pg_catalog.float8))

@@ -1,8 +1,11 @@
--- Records the error $4 of the unfinished tombstones ($2, $3) of parent $1. It returns the number of deferred tombstones and the number of all that
--- still exist. If $6 is not null, the tombstones are deferred by $6 seconds without an attempt. Otherwise they get an attempt. From the third attempt
--- on, a tombstone is deferred by 5 minutes, and twice as long after each further attempt, up to an hour. If the tombstone only exceeded the limits of
--- the run ($5), it is deferred by 5 minutes and its attempts begin at 0 again, as in GitLab. A tombstone that was marked for a recheck (status 2)
--- becomes an ordinary one (status 1).
+-- Records the error $4 of the unfinished tombstones ($2, $3) of parent $1. It returns the
+-- number of deferred tombstones and the number of all that still exist. If $6 is not
+-- null, the tombstones are deferred by $6 seconds without an attempt. Otherwise they get
+-- an attempt. From the third attempt on, a tombstone is deferred by 5 minutes, and twice
+-- as long after each further attempt, up to an hour. If the tombstone only exceeded the
+-- limits of the run ($5), it is deferred by 5 minutes and its attempts begin at 0 again,
+-- as in GitLab. A tombstone that was marked for a recheck (status 2) becomes an ordinary
+-- one (status 1).
 WITH recorded AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET last_error = CASE WHEN $6::pg_catalog.float8 IS NOT NULL AND tombstone.cleanup_attempts > 0
