@@ -70,13 +70,13 @@ func (w *Worker) drain(ctx context.Context, limit time.Duration) error {
 		pass, err := w.Pass(ctx)
 		switch {
 		case err != nil:
-			return fmt.Errorf("run pass: %w", err)
+			return fmt.Errorf("run the job: %w", err)
 		case pass.Trouble != "":
-			return fmt.Errorf("run pass: %s", pass.Trouble)
+			return fmt.Errorf("run the job: %s", pass.Trouble)
 		case !pass.More || limit > 0 && time.Since(began) >= limit:
 			return nil
 		case pass.Rows+pass.Finished == 0:
-			return errors.New("run pass: it changed no rows although work is pending")
+			return errors.New("run the job: it changed no rows although work is pending")
 		}
 	}
 }
@@ -139,10 +139,10 @@ func connect(ctx context.Context, url string) (conn *pgx.Conn, closeConn func(),
 	return conn, func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
 }
 
-// settle gives all copies the same state before a measurement. It reads the data into
-// memory if pg_prewarm is available, and writes a checkpoint if the role has the
+// prepareCopy gives all copies the same state before a measurement. It reads the data
+// into memory if pg_prewarm is available, and writes a checkpoint if the role has the
 // privilege.
-func settle(ctx context.Context, conn *pgx.Conn) error {
+func prepareCopy(ctx context.Context, conn *pgx.Conn) error {
 	const (
 		available = "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_prewarm')"
 		prewarm   = `SELECT pg_prewarm(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')`

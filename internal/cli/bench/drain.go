@@ -256,7 +256,7 @@ func (g *Cluster) measure(ctx context.Context, template string, s dataSet,
 	if c.worker != nil {
 		defer c.worker.Close()
 	}
-	if err := settle(ctx, conn); err != nil {
+	if err := prepareCopy(ctx, conn); err != nil {
 		return m, 0, err
 	}
 	if m, err = c.run(ctx, by); err != nil {
@@ -338,7 +338,7 @@ func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]co
 			return 0, fmt.Errorf("count tombstones: %w", err)
 		}
 		if left > 0 {
-			return 0, fmt.Errorf("%d tombstones are left after the last pass", left)
+			return 0, fmt.Errorf("%d tombstones are left after the last run", left)
 		}
 	}
 	after, err := s.count(ctx, conn)
@@ -362,8 +362,8 @@ func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]co
 	return targetsOf(before) - targetsOf(after), nil
 }
 
-// of returns the outcome of the named contender, or nil.
-func (c comparison) of(name string) *outcome {
+// outcomeOf returns the outcome of the named contender, or nil.
+func (c comparison) outcomeOf(name string) *outcome {
 	for i := range c.outcomes {
 		if c.outcomes[i].name == name {
 			return &c.outcomes[i]
@@ -375,7 +375,7 @@ func (c comparison) of(name string) *outcome {
 // ratioTo divides a figure of Sexton by the same figure of another contender. It returns
 // nil if one of the two was not measured.
 func (c comparison) ratioTo(other string, figure func(measured) float64) any {
-	one, base := c.of(sexton), c.of(other)
+	one, base := c.outcomeOf(sexton), c.outcomeOf(other)
 	if one == nil || base == nil {
 		return nil
 	}
@@ -439,7 +439,7 @@ func drainReport(server Server, o DrainOptions, found []comparison) *Report {
 	r.notef("median of %d interleaved rounds, each on a new copy of the data; scale %g; %s", o.Rounds, o.Scale, server)
 	for _, c := range found {
 		if c.set.Name == Slow {
-			r.notef("slow: rows deleted in passes of %s; each row takes 20 ms", o.Limit)
+			r.notef("slow: rows deleted in runs of %s; each row takes 20 ms", o.Limit)
 		}
 	}
 	return r

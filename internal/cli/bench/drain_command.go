@@ -21,7 +21,7 @@ func benchDrainCommand(env *cli.Env) *cobra.Command {
 	var limit float64
 	cmd := measuring(env, "drain --set slow --connections 8",
 		"Compare the speed of Sexton with one statement and native cascades",
-		`Deletes parents and measures how fast their children are deleted: by passes of Sexton, by one DELETE
+		`Deletes parents and measures how fast their children are deleted: by runs of Sexton, by one DELETE
 joined to the tombstones, and by ON DELETE CASCADE or SET NULL. Each measurement uses a new copy of
 the same data, and then checks that exactly the expected rows were deleted.
 
@@ -54,7 +54,7 @@ Data sets:
 	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "number of rounds, `N`; results are medians")
 	cmd.Flags().IntVar(&o.Connections, "connections", 0,
-		"number of sessions per pass, `N` (default: loose_foreign_keys.connections)")
+		"number of sessions per run, `N` (default: loose_foreign_keys.connections)")
 	cmd.Flags().Float64Var(&limit, "seconds", 10, "time limit for the data set slow in `SECONDS`")
 	cli.CheckFlags(cmd, func() error {
 		if !slices.Contains(choices, set) {

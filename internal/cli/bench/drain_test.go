@@ -88,7 +88,7 @@ func TestCheck(t *testing.T) {
 			require.ErrorContains(t, err, "table children has unexpected rows", "%s: %s", name, wrong)
 			db.Exec("CREATE TABLE " + tombstones + " AS SELECT 1")
 			_, err = set.check(t.Context(), conn, before, true)
-			require.EqualError(t, err, "1 tombstones are left after the last pass")
+			require.EqualError(t, err, "1 tombstones are left after the last run")
 		}
 	}
 }
@@ -118,9 +118,9 @@ func TestWorkerDrain(t *testing.T) {
 		{passes: []Pass{{More: true, Rows: 1}, {More: true, Finished: 1}, {}}, ran: 3},
 		{passes: []Pass{{More: true, Rows: 1}, {}}, limit: time.Hour, ran: 2},
 		{passes: []Pass{{More: true, Rows: 1}}, limit: 1, ran: 1},
-		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it changed no rows although work is pending"},
-		{passes: []Pass{{Trouble: "skipped"}}, ran: 1, want: "run pass: skipped"},
-		{err: errors.New("broken"), ran: 1, want: "run pass: broken"},
+		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run the job: it changed no rows although work is pending"},
+		{passes: []Pass{{Trouble: "skipped"}}, ran: 1, want: "run the job: skipped"},
+		{err: errors.New("broken"), ran: 1, want: "run the job: broken"},
 	} {
 		ran := 0
 		worker := Worker{Pass: func(context.Context) (Pass, error) {
@@ -165,5 +165,5 @@ func TestDrainReport(t *testing.T) {
 		"set | sexton / one statement | / native | / one connection | DELETE / native | WAL / native | parents | rows",
 		"wide | 2.00 | 2.00 | - | 0.5000 | 2.00 | 10 | 100", "slow | - | - | 2.00 | - | - | 10 | 200",
 	}, printed[:10])
-	require.Contains(t, strings.Join(printed, "\n"), "slow: rows deleted in passes of 1s")
+	require.Contains(t, strings.Join(printed, "\n"), "slow: rows deleted in runs of 1s")
 }

@@ -21,8 +21,8 @@ const (
 	longestGap  = 60 * time.Millisecond
 )
 
-// cronP50 and cronP99 are the waiting times, in milliseconds, of a worker that runs once
-// a minute like GitLab's, if deletions are spread evenly.
+// cronP50 and cronP99 are the times, in milliseconds, until a worker starts that runs
+// once a minute like GitLab's, if deletions are spread evenly.
 const (
 	cronP50 = 30_000
 	cronP99 = 59_400
@@ -106,8 +106,8 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 // latencyReport returns the report of Latency. total is the time from the COMMIT of a
 // parent's deletion until its children and its tombstone are deleted. commits is the
 // duration of the COMMIT. deletes is the duration of DELETE and COMMIT, in which the
-// application waits and holds locks. native is the same for a parent with ON DELETE
-// CASCADE. wal includes the WAL of idle times.
+// application waits and holds locks. native is the duration of DELETE and COMMIT of a
+// parent with ON DELETE CASCADE. wal includes the WAL of idle times.
 func latencyReport(total, commits, deletes, native jobrun.Percentiles, wal, nativeWAL int64) *Report {
 	toNative, waits, cron := ratio(total.P50, native.P50), ratio(deletes.P50, native.P50), ratio(cronP50, total.P50)
 	walToNative := ratio(float64(wal), float64(nativeWAL))
@@ -121,8 +121,8 @@ func latencyReport(total, commits, deletes, native jobrun.Percentiles, wal, nati
 		{"ratio_p50_to_native_cascade", "", "", toNative},
 		{"ratio_delete_to_native_cascade", "", "", waits},
 		{"ratio_wal_to_native_cascade", "", "", walToNative},
-		// The times of a worker that runs once a minute are computed. They are the
-		// minimum.
+		// The times of a worker that runs once a minute are computed, and do not include
+		// its work.
 		{"minute_cron_computed_p50_ms", "", "", cronP50},
 		{"minute_cron_computed_p99_ms", "", "", cronP99},
 		{"ratio_minute_cron_to_p50", "", "", cron},

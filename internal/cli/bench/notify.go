@@ -168,7 +168,7 @@ func (s *Site) commits(ctx context.Context, v triggerState, clients int, o Notif
 	listener *listener,
 ) (found turn, err error) {
 	rows := max(1000, int64((o.lead()+o.Turn).Seconds()*fastest))
-	release, err := s.arrange(ctx, v, rows)
+	release, err := s.prepareVariant(ctx, v, rows)
 	if err != nil {
 		return turn{}, err
 	}
@@ -183,11 +183,11 @@ func (s *Site) commits(ctx context.Context, v triggerState, clients int, o Notif
 		defer func() { err = errors.Join(err, s.pause(ctx)) }()
 	}
 	// Discard the notifications of earlier measurements.
-	if _, err := listener.take(ctx, s.Pool); err != nil {
+	if _, err := listener.takeCount(ctx, s.Pool); err != nil {
 		return turn{}, err
 	}
 	if found, err = s.deleteEach(ctx, v.table(), rows, clients, o); err == nil {
-		found.notifications, err = listener.take(ctx, s.Pool)
+		found.notifications, err = listener.takeCount(ctx, s.Pool)
 	}
 	return found, err
 }
@@ -221,10 +221,10 @@ func (v triggerState) table() string {
 	return "parents"
 }
 
-// arrange prepares the database for a variant while the worker is paused. It fills the
-// table, deletes all tombstones, sets the wake trigger, and takes the awake lock if the
-// variant needs it. The returned function releases the lock.
-func (s *Site) arrange(ctx context.Context, v triggerState, rows int64) (release func(), err error) {
+// prepareVariant prepares the database for a variant while the worker is paused. It fills
+// the table, deletes all tombstones, sets the wake trigger, and takes the awake lock if
+// the variant needs it. The returned function releases the lock.
+func (s *Site) prepareVariant(ctx context.Context, v triggerState, rows int64) (release func(), err error) {
 	if err := s.exec(ctx, "fill table", fmt.Sprintf(`
 		SET LOCAL sexton.truncate = 'ignore';
 		TRUNCATE %[1]s, `+tombstones+` CASCADE;
@@ -314,8 +314,8 @@ type listener struct {
 // notifications in the order of their commits.
 const endOfRound = "check end of round"
 
-// take returns the number of notifications since the last call.
-func (l *listener) take(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+// takeCount returns the number of notifications since the last call.
+func (l *listener) takeCount(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	if _, err := pool.Exec(ctx, "SELECT pg_catalog.pg_notify('sexton_wake', $1)", endOfRound); err != nil {
 		return 0, fmt.Errorf("end the round: %w", err)
 	}

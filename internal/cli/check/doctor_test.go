@@ -185,7 +185,7 @@ func TestDoctorOfFailedTombstones(t *testing.T) {
 		lines[10])
 }
 
-// doctor checks the privileges of the worker's role if another role runs doctor.
+// doctor checks the privileges of the worker's role, also if another role runs doctor.
 func TestDoctorChecksTheWorkersRole(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

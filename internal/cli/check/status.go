@@ -88,10 +88,10 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 		}
 		return j.Kind
 	}
-	those := func(which func(operator.JobState) bool) []operator.JobState {
-		return slices.DeleteFunc(slices.Clone(jobs), func(j operator.JobState) bool { return !which(j) })
+	selected := func(matches func(operator.JobState) bool) []operator.JobState {
+		return slices.DeleteFunc(slices.Clone(jobs), func(j operator.JobState) bool { return !matches(j) })
 	}
-	running := those(func(j operator.JobState) bool { return j.Running != nil })
+	running := selected(func(j operator.JobState) bool { return j.Running != nil })
 	render.List(w, "", "\nRUNNING\tFOR\tROWS\tROWS/S\tTIME LEFT\tHOW", running, func(j operator.JobState) []any {
 		left, how := "-", "-"
 		if pace := j.Running.Pace; pace.Left > 0 {
@@ -113,15 +113,15 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 		return []any{name(j), next, render.Age(j.LastRun), j.LastOutcome}
 	})
 	render.List(w, "", "\nCLEAN-UP TIME\tP50\tP99\tITEMS",
-		those(func(j operator.JobState) bool { return j.Latency != nil }),
+		selected(func(j operator.JobState) bool { return j.Latency != nil }),
 		func(j operator.JobState) []any {
 			return []any{
 				name(j), render.Duration(j.Latency.P50Duration()), render.Duration(j.Latency.P99Duration()),
 				render.Grouped(j.Latency.Items),
 			}
 		})
-	render.List(w, "", "\nWAITING\tFOR", those(func(j operator.JobState) bool { return j.WaitingFor != nil }),
+	render.List(w, "", "\nWAITING\tFOR", selected(func(j operator.JobState) bool { return j.WaitingFor != nil }),
 		func(j operator.JobState) []any { return []any{name(j), j.WaitingFor} })
-	render.List(w, "", "\nFAILED\tERROR", those(func(j operator.JobState) bool { return j.LastError != nil }),
+	render.List(w, "", "\nFAILED\tERROR", selected(func(j operator.JobState) bool { return j.LastError != nil }),
 		func(j operator.JobState) []any { return []any{name(j), j.LastError} })
 }

@@ -40,8 +40,8 @@ func (h riverFilter) Handle(ctx context.Context, record slog.Record) error {
 const riverEvery = 30 * time.Second
 
 // limitRiverLog returns a handler that logs each message of River at most once per
-// riverEvery. It does not limit messages about a job, because each of them is about
-// another job.
+// riverEvery. Messages about a job are not limited, because a later message does not
+// replace them.
 func limitRiverLog(log *slog.Logger) *jobrun.Dedup {
 	return jobrun.NewDedup(riverFilter{log.Handler()}, riverEvery, func(record slog.Record) string {
 		group := jobrun.ByMessage(record)

@@ -121,7 +121,7 @@ func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan o
 		}
 		fresh, err := readWorker(env)
 		if err == nil {
-			err = fresh.fits(ctx)
+			err = fresh.checkDatabases(ctx)
 		}
 		switch {
 		case err == nil:
@@ -136,8 +136,9 @@ func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan o
 	}
 }
 
-// fits checks the configuration and the definitions against the databases, as at a start.
-func (c *loaded) fits(ctx context.Context) error {
+// checkDatabases checks the configuration and the definitions against the databases, as
+// at a start.
+func (c *loaded) checkDatabases(ctx context.Context) error {
 	all, err := c.read.BindReachable(ctx, c.Config)
 	if err == nil {
 		all.Close()

@@ -107,7 +107,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	var listeners []*listen.Listener
 	heart := &heartbeat.Heart{
 		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log,
-		Polling: func() []string { return deaf(subscriptions) },
+		Polling: func() []string { return pollingSubscriptions(subscriptions) },
 		Held:    bindings.Held, ReloadError: reloadError, Digests: deps.Runner.Leases.Digests,
 		Schedules: riverjobs.Schedules(all.Config),
 	}
@@ -122,15 +122,16 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	if err != nil {
 		return err
 	}
-	// The jobs end after ctx. Everything except the listeners runs until then.
-	settle, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// After ctx has ended, workerCtx lets everything except the listeners run until the
+	// jobs have ended.
+	workerCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if err := heart.Beat(ctx); err != nil {
 		return fmt.Errorf("begin heartbeat: %w", err)
 	}
 	var beating, waking, serving sync.WaitGroup
-	beating.Go(func() { heart.Run(settle) })
-	if err := client.Start(settle); err != nil {
+	beating.Go(func() { heart.Run(workerCtx) })
+	if err := client.Start(workerCtx); err != nil {
 		cancel()
 		beating.Wait()
 		return fmt.Errorf("start river: %w", err)
@@ -145,23 +146,23 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	}
 	// The HTTP server runs until the worker has stopped, so that the page shows the stop.
 	ready := operator.NewReadiness(ctx, all.Connections, subscriptions, heart)
-	serving.Go(func() { view.serve(settle, on, ready, log) })
+	serving.Go(func() { view.serve(workerCtx, on, ready, log) })
 	log.InfoContext(ctx, "worker_started", "client_id", id, "databases", len(all.Databases))
 
 	<-ctx.Done()
-	log.InfoContext(settle, "worker_stopping")
-	stopRiver(settle, log, client)
+	log.InfoContext(workerCtx, "worker_stopping")
+	stopRiver(workerCtx, log, client)
 	waking.Wait()
 	cancel()
 	beating.Wait()
 	serving.Wait()
-	log.InfoContext(settle, "worker_stopped")
+	log.InfoContext(workerCtx, "worker_stopped")
 	return nil
 }
 
-// deaf returns the subscriptions that poll because no notifications arrive, as
-// KIND/DATABASE.
-func deaf(subscriptions []*listen.Subscription) []string {
+// pollingSubscriptions returns the subscriptions that poll because no notifications
+// arrive, as KIND/DATABASE.
+func pollingSubscriptions(subscriptions []*listen.Subscription) []string {
 	var names []string
 	for _, subscription := range subscriptions {
 		if subscription.Polls() {

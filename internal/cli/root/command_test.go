@@ -24,7 +24,7 @@ func TestFailedRunExitsWithFailure(t *testing.T) {
 	found.Errorf(problem.Position{File: "a.yml", Line: 2, Column: 5}, "issues[0].table", "gone")
 	for _, cause := range []error{found.Err(), &database.UnreachableError{
 		Database: "main", Reason: "gone",
-		Fix: "bring it back",
+		Fix: "start it",
 	}} {
 		var stderr bytes.Buffer
 		a := &cli.Env{Stderr: &stderr}

@@ -89,7 +89,7 @@ type initOptions struct {
 func initialize(ctx context.Context, env *cli.Env, all *installation.Connections, db database.Database,
 	o initOptions,
 ) error {
-	files, existing, err := outputs(all.Config, o)
+	files, existing, err := outputFiles(all.Config, o)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if err = markDefined(keys, existing, all.Config); err != nil {
 		return err
 	}
-	if err := choose(keys, o.tables); err != nil {
+	if err := keepUnnamedTables(keys, o.tables); err != nil {
 		return err
 	}
 	p := proposal{
@@ -144,9 +144,9 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	return env.Print(p, p.print)
 }
 
-// choose keeps the foreign keys whose child tables --tables does not name. It returns an
-// error if --tables names a table without a replaceable foreign key.
-func choose(keys []*ForeignKey, tables []string) error {
+// keepUnnamedTables keeps the foreign keys whose child tables --tables does not name. It
+// returns an error if --tables names a table without a replaceable foreign key.
+func keepUnnamedTables(keys []*ForeignKey, tables []string) error {
 	offered := Chosen(keys, nil)
 	children := render.Each(offered, func(k *ForeignKey) string { return k.Child })
 	for _, table := range tables {
@@ -220,9 +220,10 @@ func add(ctx context.Context, all *installation.Connections, path string, existi
 	return merged, cmp.Or(err, problems.Err())
 }
 
-// outputs returns the paths of the files to write: the configured definition file, and a
-// configuration file if there is none. existing is the content of the definition file.
-func outputs(c *config.Config, o initOptions) (paths []string, existing []byte, err error) {
+// outputFiles returns the paths of the files to write: the configured definition file,
+// and a configuration file if there is none. existing is the content of the definition
+// file.
+func outputFiles(c *config.Config, o initOptions) (paths []string, existing []byte, err error) {
 	if len(c.LooseForeignKeys.Definitions) == 0 {
 		return nil, nil,
 			cli.Usage(errors.New("loose_foreign_keys.definitions names no file to write; remove the key, or name one"))

@@ -46,14 +46,14 @@ next.`,
 				}
 			}
 			report, err := migrate.Up(ctx, env.Logger(all.Config), db)
-			return report, placed(all, err)
+			return report, addPositions(all, err)
 		})
 	})
 	return cmd
 }
 
-// placed adds the positions in the configuration file to the problems in err.
-func placed(all *installation.Connections, err error) error {
+// addPositions adds the positions in the configuration file to the problems in err.
+func addPositions(all *installation.Connections, err error) error {
 	if found, listed := errors.AsType[problem.List](err); listed {
 		return riverjobs.Placed(all.Config, found)
 	}

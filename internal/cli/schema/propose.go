@@ -93,21 +93,21 @@ func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Foreig
 	// All definitions of a parent must refer to the same columns. Foreign keys that refer
 	// to the primary key come first, so that those that refer to other columns are kept.
 	slices.SortStableFunc(keys, func(a, b *ForeignKey) int {
-		return cmp.Or(cmp.Compare(a.Child, b.Child), -cmp.Compare(truth(a.primary), truth(b.primary)))
+		return cmp.Or(cmp.Compare(a.Child, b.Child), -cmp.Compare(boolToInt(a.primary), boolToInt(b.primary)))
 	})
 	for {
 		fitting, err := resolve(ctx, site, Chosen(keys, nil))
 		if err != nil || fitting {
 			slices.SortStableFunc(keys, func(a, b *ForeignKey) int {
-				return cmp.Compare(truth(a.Reason != ""),
-					truth(b.Reason != ""))
+				return cmp.Compare(boolToInt(a.Reason != ""),
+					boolToInt(b.Reason != ""))
 			})
 			return keys, err
 		}
 	}
 }
 
-func truth(yes bool) int {
+func boolToInt(yes bool) int {
 	if yes {
 		return 1
 	}
@@ -127,7 +127,7 @@ func Chosen(keys []*ForeignKey, children []string) (chosen []*ForeignKey) {
 
 func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Relation) *ForeignKey {
 	k := &ForeignKey{
-		Child: r.written(child.Table), Columns: key.Columns, Parent: r.written(parent.Table),
+		Child: r.definitionName(child.Table), Columns: key.Columns, Parent: r.definitionName(parent.Table),
 		ParentColumns: key.TargetColumns,
 		Table:         child.SQL(), Name: pgcatalog.Quote(key.Name), key: key,
 	}
@@ -163,8 +163,8 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 	return k
 }
 
-// written returns the name by which definitions refer to a table.
-func (r *reader) written(table pgcatalog.Table) string {
+// definitionName returns the name by which definitions refer to a table.
+func (r *reader) definitionName(table pgcatalog.Table) string {
 	part := func(name string) string {
 		if strings.ContainsAny(name, `."`) {
 			return pgcatalog.Quote(name)

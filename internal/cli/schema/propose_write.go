@@ -59,9 +59,9 @@ func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err
 			lists[k.Child] = list
 			document.Content = append(document.Content, &name, list)
 		}
-		e := entry{Table: k.Parent, Column: one(k.Columns), OnDelete: k.OnDelete, Constraint: constraint(k.options)}
+		e := entry{Table: k.Parent, Column: singleOrList(k.Columns), OnDelete: k.OnDelete, Constraint: constraint(k.options)}
 		if !k.primary {
-			e.ParentColumn = one(k.ParentColumns)
+			e.ParentColumn = singleOrList(k.ParentColumns)
 		}
 		var item yaml.Node
 		if err := item.Encode(e); err != nil {
@@ -115,8 +115,8 @@ func merge(file, more []byte) ([]byte, error) {
 	return regexp.MustCompile(`(?m)^[ \t]*`+regexp.QuoteMeta(blankLine)).ReplaceAll(out.Bytes(), []byte("\n")), err
 }
 
-// one returns the only element of a list, or the list if it has several.
-func one(names []string) any {
+// singleOrList returns the only element of a list, or the list if it has several.
+func singleOrList(names []string) any {
 	if len(names) == 1 {
 		return names[0]
 	}
@@ -147,11 +147,11 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 		if options.Name != "" {
 			free, ending = options.Name, ""
 		}
-		for n := 1; taken[table.SQL()+cut(free, ending)]; n++ {
+		for n := 1; taken[table.SQL()+shortenName(free, ending)]; n++ {
 			// Postgres numbers the names of constraints in the same way.
 			ending = strings.TrimRight(ending, "0123456789") + strconv.Itoa(n)
 		}
-		name = cut(free, ending)
+		name = shortenName(free, ending)
 		taken[table.SQL()+name] = true
 		name = pgcatalog.Quote(name)
 		return name, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s)%s%s;",
@@ -173,8 +173,9 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 	return add, validate, ""
 }
 
-// cut shortens name so that name and ending have at most 63 bytes, the limit of Postgres.
-func cut(name, ending string) string {
+// shortenName shortens name so that name and ending have at most 63 bytes, the limit of
+// Postgres.
+func shortenName(name, ending string) string {
 	const most = 63
 	if len(name)+len(ending) > most {
 		name = strings.ToValidUTF8(name[:most-len(ending)], "")
