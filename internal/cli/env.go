@@ -120,7 +120,7 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		return exitRowsLeft
 	case errors.Is(err, ErrPrivileges):
 		return exitPrivileges
-	case is[usageError](err):
+	case isError[usageError](err):
 		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for usage.\n", err, cmd.CommandPath())
 		return exitUsage
 	case listed:
@@ -128,13 +128,13 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 			_, _ = fmt.Fprintln(env.Stderr, "sexton:", p)
 		}
 		return exitUsage
-	case is[*migrate.SchemaError](err):
+	case isError[*migrate.SchemaError](err):
 		code = exitSchema
-	case is[*migrate.PrivilegeError](err):
+	case isError[*migrate.PrivilegeError](err):
 		code = exitPrivileges
 	case database.Lost(err):
 		code = exitUnreachable
-	case batch.Judge(err).Verdict == batch.LockTimeout && !is[*triggers.LockError](err):
+	case batch.Judge(err).Verdict == batch.LockTimeout && !isError[*triggers.LockError](err):
 		err = fmt.Errorf("%w: another session has locked a table or row; "+
 			"wait for its transaction or end it, then run the command again (`sexton doctor` may name it)", err)
 	case errors.Is(err, context.Canceled):
@@ -144,7 +144,7 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 	return code
 }
 
-func is[E error](err error) bool {
+func isError[E error](err error) bool {
 	_, found := errors.AsType[E](err)
 	return found
 }

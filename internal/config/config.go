@@ -373,9 +373,9 @@ func (c *Config) Problem(key, message, fix string) problem.Problem {
 // EffectiveLimits returns the limits of the database. A limit that is not configured is
 // the limit of the pace.
 func (d Database) EffectiveLimits() Limits {
-	own, pace := d.Limits, d.Pace.Limits()
+	configured, pace := d.Limits, d.Pace.Limits()
 	return Limits{
-		cmp.Or(own.Deletes, pace.Deletes), cmp.Or(own.Updates, pace.Updates),
-		cmp.Or(own.Runtime, pace.Runtime),
+		cmp.Or(configured.Deletes, pace.Deletes), cmp.Or(configured.Updates, pace.Updates),
+		cmp.Or(configured.Runtime, pace.Runtime),
 	}
 }

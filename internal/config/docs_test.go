@@ -213,16 +213,16 @@ func document(values map[string]string) string {
 	tree := map[string]any{"databases": map[string]any{"main": map[string]any{"url": url}}}
 	for key, value := range values {
 		parts := strings.Split(key, ".")
-		at := tree
+		node := tree
 		for _, part := range parts[:len(parts)-1] {
-			if at[part] == nil {
-				at[part] = map[string]any{}
+			if node[part] == nil {
+				node[part] = map[string]any{}
 			}
-			at = at[part].(map[string]any)
+			node = node[part].(map[string]any)
 		}
-		at[parts[len(parts)-1]] = value
+		node[parts[len(parts)-1]] = value
 		if raw := json.RawMessage(value); json.Valid(raw) && parts[len(parts)-1] != "token" {
-			at[parts[len(parts)-1]] = raw
+			node[parts[len(parts)-1]] = raw
 		}
 	}
 	// json.Marshal cannot fail for strings and valid raw messages.
@@ -392,14 +392,14 @@ func TestErrorsNeverRepeatValues(t *testing.T) {
 func leaves(of reflect.Type, path string) (paths []string) {
 	for field := range of.Fields() {
 		key, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-		switch at := yamlfile.Join(path, key); {
+		switch fieldPath := yamlfile.Join(path, key); {
 		case key == "" || key == "-":
 		case option == "keyed":
-			paths = append(paths, leaves(field.Type.Elem(), at+".main")...)
+			paths = append(paths, leaves(field.Type.Elem(), fieldPath+".main")...)
 		case field.Type.Kind() == reflect.Struct:
-			paths = append(paths, leaves(field.Type, at)...)
+			paths = append(paths, leaves(field.Type, fieldPath)...)
 		case field.Type.Kind() != reflect.Map:
-			paths = append(paths, at)
+			paths = append(paths, fieldPath)
 		}
 	}
 	return paths

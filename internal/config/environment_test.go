@@ -172,17 +172,17 @@ func TestVariableEqualsFile(t *testing.T) {
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 
-	at := time.Date(2024, 2, 28, 23, 59, 30, 0, time.UTC)
+	now := time.Date(2024, 2, 28, 23, 59, 30, 0, time.UTC)
 	for text, want := range map[string]time.Time{
 		"* * * * *":         time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC),
 		"0 0 29 2 *":        time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC),
 		"*/15 8 * * mon":    time.Date(2024, 3, 4, 8, 0, 0, 0, time.UTC),
-		"@every 90s":        at.Add(90 * time.Second),
+		"@every 90s":        now.Add(90 * time.Second),
 		"TZ=UTC 30 1 * * *": time.Date(2024, 2, 29, 1, 30, 0, 0, time.UTC),
 	} {
 		schedule, err := config.Schedule(text).Parse()
 		require.NoError(t, err, text)
-		require.Equal(t, want, schedule.Next(at), text)
+		require.Equal(t, want, schedule.Next(now), text)
 	}
 	for text, want := range map[string]string{
 		"":                          "has 0 fields; a cron expression has five: minute, hour, day of month, month, day of week",

@@ -141,7 +141,7 @@ func TestLoadErrors(t *testing.T) {
 
 	const noDatabase = ": no database is configured (set DATABASE_URL or --database-url, or write into sexton.yaml: " +
 		`databases: {main: {url: "postgres://user:password@host:5432/database"}})`
-	with := func(rest string) string { return "databases: {main: {url: \"" + url + "\"}}\n" + rest }
+	with := func(text string) string { return "databases: {main: {url: \"" + url + "\"}}\n" + text }
 	type example struct{ text, want string }
 	pgtest.Each(t, map[string]example{
 		"empty file":      {"", "sexton.yaml: databases" + noDatabase},
@@ -271,7 +271,7 @@ func TestLoadErrors(t *testing.T) {
 func TestLoadAcceptsUncommonValues(t *testing.T) {
 	t.Parallel()
 
-	for _, rest := range []string{
+	for _, text := range []string{
 		"http: {listen: \"\"}", "http: {listen: \"[::1]:0\"}", "http: {listen: \"localhost:80\"}",
 		"http: {listen: \":80\", token: x}",
 		"http: {listen: \"0.0.0.0:80\", user: a, password: b}", "http:", "loose_foreign_keys: {enabled: false}",
@@ -280,8 +280,8 @@ func TestLoadAcceptsUncommonValues(t *testing.T) {
 		"adjourned_groups: {enabled: true}",
 		"ghost_users: {users: {table: accounts}}\nadjourned_groups: {enabled: true, groups: {table: clubs, marked_on: day}, period: 30d}",
 	} {
-		_, err := load(t, "databases: {main: {url: \""+url+"\", schema: 'Öl \"x'}}\n"+rest+"\n")
-		require.NoError(t, err, rest)
+		_, err := load(t, "databases: {main: {url: \""+url+"\", schema: 'Öl \"x'}}\n"+text+"\n")
+		require.NoError(t, err, text)
 	}
 }
 

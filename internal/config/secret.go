@@ -65,10 +65,10 @@ func hideInURL(rest string) string {
 		end = max(end, strings.LastIndex(rest, "@")+1)
 	}
 	authority, rest := rest[:end], rest[end:]
-	if at := strings.LastIndex(authority, "@"); at >= 0 {
-		user, password, _ := strings.Cut(authority[:at], ":")
+	if atSign := strings.LastIndex(authority, "@"); atSign >= 0 {
+		user, password, _ := strings.Cut(authority[:atSign], ":")
 		if password != "" {
-			authority = user + ":" + mask + authority[at:]
+			authority = user + ":" + mask + authority[atSign:]
 		}
 	}
 	path, query, ok := strings.Cut(rest, "?")

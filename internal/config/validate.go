@@ -55,7 +55,7 @@ func (v *validator) reported(key string) bool {
 	})
 }
 
-func (v *validator) given(key string) bool {
+func (v *validator) isSet(key string) bool {
 	_, ok := v.config.positions[key]
 	return ok
 }
@@ -66,20 +66,20 @@ func (v *validator) keys(path string, section reflect.Value) {
 	for i := range section.NumField() {
 		field, value := section.Type().Field(i), section.Field(i)
 		key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-		at := yamlfile.Join(path, key)
-		if key == "" || key == "-" || !v.given(at) {
+		fieldKey := yamlfile.Join(path, key)
+		if key == "" || key == "-" || !v.isSet(fieldKey) {
 			continue
 		}
 		rule, number := field.Tag.Lookup("check")
 		schedule, cron := reflect.TypeAssert[Schedule](value)
 		switch {
 		case value.Kind() == reflect.Struct:
-			v.keys(at, value)
+			v.keys(fieldKey, value)
 		case number:
-			v.number(at, rule, value)
+			v.number(fieldKey, rule, value)
 		case cron:
 			if _, err := schedule.Parse(); err != nil {
-				v.fail(at, err.Error(), "")
+				v.fail(fieldKey, err.Error(), "")
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func (v *validator) database(d Database) {
 	if !databaseName.MatchString(d.Name) {
 		v.fail(key, "a database's name must be lower-case letters, digits and underscores, beginning with a letter", "")
 	}
-	if message, fix := checkURL(d.URL); message != "" && v.given(key+".url") {
+	if message, fix := checkURL(d.URL); message != "" && v.isSet(key+".url") {
 		v.fail(key+".url", message, fix)
 	}
 	if message, fix := checkURL(d.ListenURL); message != "" && d.ListenURL != "" {
@@ -161,10 +161,10 @@ func (v *validator) database(d Database) {
 func (v *validator) jobs() {
 	jobs := &v.config.Jobs
 	names := v.config.DatabaseNames()
-	if !v.given("jobs.database") && len(names) > 0 {
+	if !v.isSet("jobs.database") && len(names) > 0 {
 		jobs.Database = names[0]
 	}
-	if v.given("jobs.database") && len(names) > 0 && !slices.Contains(names, jobs.Database) {
+	if v.isSet("jobs.database") && len(names) > 0 && !slices.Contains(names, jobs.Database) {
 		v.fail("jobs.database", "is not a configured database", "the databases are "+strings.Join(names, ", "))
 	}
 	if jobs.Owner == "" || len(jobs.Owner) > maxIdentifier || strings.HasPrefix(jobs.Owner, "pg_") {
@@ -206,19 +206,19 @@ func (v *validator) looseForeignKeys() {
 func (v *validator) http() {
 	v.secretFile("http.password", v.config.HTTP.PasswordFile, &v.config.HTTP.Password)
 	v.secretFile("http.token", v.config.HTTP.TokenFile, &v.config.HTTP.Token)
-	if !v.given("http.read_only") {
+	if !v.isSet("http.read_only") {
 		v.config.HTTP.ReadOnly = !v.config.HTTP.protected()
 	}
 	h := v.config.HTTP
 	if (h.User == "") != (h.Password == "") && !v.reported("http.user") && !v.reported("http.password") {
-		given, missing := "user", "password"
+		present, missing := "user", "password"
 		if h.User == "" {
-			given, missing = missing, given
+			present, missing = missing, present
 			if h.PasswordFile != "" {
-				given = "password_file"
+				present = "password_file"
 			}
 		}
-		v.fail("http."+given, "is set without http."+missing, "")
+		v.fail("http."+present, "is set without http."+missing, "")
 	}
 	if h.Listen == "" {
 		return
@@ -276,24 +276,24 @@ func (v *validator) users() {
 	g := &v.config.GhostUsers
 	v.config.LooseForeignKeys.Undo.usersTable = g.Users.Table
 	if g.Users.Table == "" {
-		for key, given := range map[string]bool{
+		for key, isSet := range map[string]bool{
 			"users.key": g.Users.Key != "id", "ghost": g.Ghost != "", "may_delete": g.MayDelete != "",
 			"on_request.set": len(g.OnRequest.Set) > 0,
 		} {
-			if given {
+			if isSet {
 				v.fail("ghost_users."+key, "requires ghost_users.users.table, because GitLab's users have their own rules",
 					"")
 			}
 		}
 		return
 	}
-	if !v.given("ghost_users.move") {
+	if !v.isSet("ghost_users.move") {
 		g.Move = nil
 	}
-	if !v.given("ghost_users.delete") {
+	if !v.isSet("ghost_users.delete") {
 		g.Delete = nil
 	}
-	if !v.given("ghost_users.nullify") {
+	if !v.isSet("ghost_users.nullify") {
 		g.Nullify = nil
 	}
 	if strings.Contains(g.Users.Table, ".") {
@@ -322,14 +322,14 @@ func (v *validator) groups() {
 				"supports only GitLab's users, because GitLab's groups refer to them",
 				"set adjourned_groups.groups.table, or remove ghost_users.users")
 		}
-		for key, given := range map[string]bool{
+		for key, isSet := range map[string]bool{
 			"groups.key": a.Groups.Key != "id", "groups.parent": a.Groups.Parent != "",
 			"groups.marked_on": a.Groups.MarkedOn != "",
 			"groups.marked_by": a.Groups.MarkedBy != "", "period": a.Period != 0, "period_column": a.PeriodColumn != "",
 			"rename":     len(a.Rename) > 0,
 			"may_remove": a.MayRemove != "",
 		} {
-			if given {
+			if isSet {
 				v.fail("adjourned_groups."+key,
 					"requires adjourned_groups.groups.table, because GitLab's groups have their own rules", "")
 			}
@@ -362,10 +362,10 @@ func (v *validator) columnLists(key string, entries []TableColumns) {
 }
 
 func (v *validator) tableColumns(key string, entry TableColumns) {
-	if v.given(key+".table") && entry.Table == "" {
+	if v.isSet(key+".table") && entry.Table == "" {
 		v.fail(key+".table", "is empty", "")
 	}
-	if v.given(key+".columns") && len(entry.Columns) == 0 {
+	if v.isSet(key+".columns") && len(entry.Columns) == 0 {
 		v.fail(key+".columns", "is empty", "")
 	}
 	for i, column := range entry.Columns {

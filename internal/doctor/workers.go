@@ -86,20 +86,20 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	here, err := serverOf(ctx, t.Database.Pool)
+	pooled, err := serverOf(ctx, t.Database.Pool)
 	if err != nil {
 		return nil, err
 	}
-	there, err := serverOf(ctx, conn)
+	direct, err := serverOf(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	if here.database != there.database || !here.started.Equal(there.started) {
+	if pooled.database != direct.database || !pooled.started.Equal(direct.started) {
 		return One(problem.Error, "listen_url",
 			fmt.Sprintf("listen_url connects to database %s on a server started at %s, "+
-				"but url to database %s on a server started at %s", there.database,
-				there.started.UTC().Format(time.RFC3339),
-				here.database, here.started.UTC().Format(time.RFC3339)),
+				"but url to database %s on a server started at %s", direct.database,
+				direct.started.UTC().Format(time.RFC3339),
+				pooled.database, pooled.started.UTC().Format(time.RFC3339)),
 			"set listen_url to a direct connection to the database of url"), nil
 	}
 	channel := "sexton_doctor_" + rand.Text()

@@ -145,12 +145,12 @@ func siteSettings() map[string]string {
 // onSite creates a database with Tables and an installation of Sexton, calls do, and
 // drops the database.
 func onSite(ctx context.Context, g *Cluster, do func(context.Context, *Site) (*Report, error)) (_ *Report, err error) {
-	own, drop, err := g.CreateDatabase(ctx)
+	url, drop, err := g.CreateDatabase(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, drop()) }()
-	application, err := pgxpool.New(ctx, own)
+	application, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the benchmark's database: %w", err)
 	}
@@ -158,14 +158,14 @@ func onSite(ctx context.Context, g *Cluster, do func(context.Context, *Site) (*R
 	if _, err := application.Exec(ctx, Tables); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
-	all, err := g.install(ctx, own, Definitions)
+	all, err := g.install(ctx, url, Definitions)
 	if err != nil {
 		return nil, err
 	}
 	defer all.Close()
 
 	site := &Site{
-		Cluster: g, URL: own, Pool: application,
+		Cluster: g, URL: url, Pool: application,
 		Work: func(ctx context.Context) error {
 			return jobs.Work(ctx, all, g.Logger(all.Config), jobs.Endpoint{})
 		},

@@ -333,12 +333,12 @@ func targetsOf(tables map[string]content) (n int64) {
 // tombstones. For the data set Slow, children and tombstones may be left.
 func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]content, bySexton bool) (int64, error) {
 	if bySexton && s.Name != Slow {
-		var left int64
-		if err := conn.QueryRow(ctx, "SELECT count(*) FROM "+tombstones).Scan(&left); err != nil {
+		var remaining int64
+		if err := conn.QueryRow(ctx, "SELECT count(*) FROM "+tombstones).Scan(&remaining); err != nil {
 			return 0, fmt.Errorf("count tombstones: %w", err)
 		}
-		if left > 0 {
-			return 0, fmt.Errorf("%d tombstones are left after the last run", left)
+		if remaining > 0 {
+			return 0, fmt.Errorf("%d tombstones are left after the last run", remaining)
 		}
 	}
 	after, err := s.count(ctx, conn)

@@ -63,17 +63,17 @@ func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 
 // CreateDatabase creates a database for one benchmark. It returns its URL, and a function
 // that drops the database even if sessions are connected.
-func (g *Cluster) CreateDatabase(ctx context.Context) (own string, drop func() error, err error) {
-	_, own, drop, err = g.create(ctx, "")
-	return own, drop, err
+func (g *Cluster) CreateDatabase(ctx context.Context) (databaseURL string, drop func() error, err error) {
+	_, databaseURL, drop, err = g.create(ctx, "")
+	return databaseURL, drop, err
 }
 
 // create creates a database as a copy of the template. No session may be connected to the
 // template. If template is empty, it uses template0, because other roles may have created
 // objects in template1.
-func (g *Cluster) create(ctx context.Context, template string) (name, own string, drop func() error, err error) {
+func (g *Cluster) create(ctx context.Context, template string) (name, databaseURL string, drop func() error, err error) {
 	name = "sexton_bench_" + strings.ToLower(rand.Text())
-	if own, err = withDatabase(g.AdminURL, name); err != nil {
+	if databaseURL, err = withDatabase(g.AdminURL, name); err != nil {
 		return "", "", nil, err
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
@@ -89,7 +89,7 @@ func (g *Cluster) create(ctx context.Context, template string) (name, own string
 		// After an interruption, the database may have been created.
 		return "", "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())
 	}
-	return name, own, drop, nil
+	return name, databaseURL, drop, nil
 }
 
 // withDatabase replaces the name of the database in a URL or in a keyword=value string.

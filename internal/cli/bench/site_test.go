@@ -21,11 +21,11 @@ func TestDatabasesAreCopiesOfTemplate0(t *testing.T) {
 	require.NoError(t, leaving.Close(t.Context()))
 	admin := pgtest.Must(pgxpool.New(t.Context(), server.URL("postgres")))(t)
 	t.Cleanup(admin.Close)
-	own, drop := pgtest.Must2((&bench.Cluster{
+	url, drop := pgtest.Must2((&bench.Cluster{
 		Admin:    admin,
 		AdminURL: server.URL("postgres"),
 	}).CreateDatabase(t.Context()))(t)
-	require.True(t, pgtest.Scalar[bool](t, pgtest.Connect(t, own),
+	require.True(t, pgtest.Scalar[bool](t, pgtest.Connect(t, url),
 		"SELECT to_regclass('public.from_template1') IS NULL"))
 	require.NoError(t, drop())
 }

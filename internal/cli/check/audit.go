@@ -217,12 +217,12 @@ func (d *auditDocument) print(w io.Writer, repaired bool) {
 			render.Capped(d.OrphanedRows, d.RowsCapped), d.remarks(),
 		}
 	})
-	left := ""
+	inserted := ""
 	if repaired {
-		left = fmt.Sprintf(", %s inserted", render.Counted(d.RepairedKeys, "tombstone"))
+		inserted = fmt.Sprintf(", %s inserted", render.Counted(d.RepairedKeys, "tombstone"))
 	}
 	_, _ = fmt.Fprintf(w, "%s%s of %s%s\n", render.AtLeast(capped), render.Counted(d.OrphanedRows, "row"),
-		render.Counted(d.OrphanedKeys, "orphaned key"), left)
+		render.Counted(d.OrphanedKeys, "orphaned key"), inserted)
 }
 
 // remarks returns samples of orphaned keys, and the reasons why the audit of the

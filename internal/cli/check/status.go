@@ -63,8 +63,8 @@ func printStatus(w io.Writer, document operator.Reading) {
 	})
 	for _, t := range document.DeletionTables {
 		if t.GivenUp != nil && *t.GivenUp > 0 {
-			given := render.AtLeast(*t.GivenUp >= components.PendingCap) + render.Counted(*t.GivenUp, "row")
-			_, _ = fmt.Fprintf(w, "\n%s of %s given up; see sexton failures list\n", given, t.Table)
+			count := render.AtLeast(*t.GivenUp >= components.PendingCap) + render.Counted(*t.GivenUp, "row")
+			_, _ = fmt.Fprintf(w, "\n%s of %s given up; see sexton failures list\n", count, t.Table)
 		}
 		if t.Details != nil {
 			t.Details.Print(w)
@@ -93,16 +93,16 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 	}
 	running := selected(func(j operator.JobState) bool { return j.Running != nil })
 	render.List(w, "", "\nRUNNING\tFOR\tROWS\tROWS/S\tTIME LEFT\tHOW", running, func(j operator.JobState) []any {
-		left, how := "-", "-"
+		timeLeft, how := "-", "-"
 		if pace := j.Running.Pace; pace.Left > 0 {
-			left = "about " + render.Span(pace.Left)
+			timeLeft = "about " + render.Span(pace.Left)
 		}
 		if duty := j.Running.Duty(); duty.Percent > 0 {
 			how = duty.String()
 		}
 		return []any{
 			name(j), render.Span(time.Since(j.Running.StartedAt)), render.Grouped(j.Running.Rows),
-			render.Grouped(j.Running.RowsPerSecond), left, how,
+			render.Grouped(j.Running.RowsPerSecond), timeLeft, how,
 		}
 	})
 	render.Table(w, "\nJOB\tNEXT TICK\tLAST RUN\tOUTCOME", jobs, func(j operator.JobState) []any {

@@ -237,8 +237,8 @@ func (s *stage) watch(ctx context.Context, scenes []*scene, began time.Time, exi
 		state = next
 		state.Elapsed = time.Since(began)
 		s.Display.Show(state)
-		if now := state.progress(); now != last {
-			last, changed = now, time.Now()
+		if progress := state.progress(); progress != last {
+			last, changed = progress, time.Now()
 		}
 		switch {
 		case exit && state.drained():
@@ -278,10 +278,10 @@ func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 			i, p.waiting, p.done, p.kind))
 	}
 	rows, _ := s.Pool.Query(ctx, strings.Join(parts, " UNION ALL "))
-	var at int
+	var index int
 	var waiting, finished int64
-	if _, err := pgx.ForEachRow(rows, []any{&at, &waiting, &finished}, func() error {
-		one, p := &state.Scenes[at], scenes[at]
+	if _, err := pgx.ForEachRow(rows, []any{&index, &waiting, &finished}, func() error {
+		one, p := &state.Scenes[index], scenes[index]
 		one.Waiting, one.Finished = waiting, finished
 		one.text = fmt.Sprintf("%s of %s %s, %s pending", render.Grouped(one.Acted), render.Grouped(one.Planned), p.acted,
 			render.Grouped(waiting))

@@ -204,7 +204,7 @@ func (s *stage) ghostUsers() *scene {
 // placeholderUsers returns the scene in which placeholder users lose their group, as if
 // the group had been deleted.
 func (s *stage) placeholderUsers() *scene {
-	var left []int64
+	var released []int64
 	const undecided = `SELECT count(*) FROM public.import_placeholder_user_details AS detail
 		WHERE detail.namespace_id IS NULL AND detail.deletion_attempts < 15 AND detail.last_error IS NULL
 		AND NOT EXISTS (SELECT FROM public.users_ghost_user_migrations AS job WHERE job.user_id = detail.placeholder_user_id)`
@@ -223,11 +223,11 @@ func (s *stage) placeholderUsers() *scene {
 			ids, err := s.ids(ctx, `UPDATE public.import_placeholder_user_details AS detail SET namespace_id = NULL WHERE detail.id IN (
 				SELECT owned.id FROM public.import_placeholder_user_details AS owned WHERE owned.namespace_id IS NOT NULL ORDER BY owned.id LIMIT $1 FOR UPDATE)
 				RETURNING detail.placeholder_user_id`, n)
-			left = append(left, ids...)
+			released = append(released, ids...)
 			return int64(len(ids)), len(ids) > 0, err
 		},
 		count: func(ctx context.Context) ([]Count, error) {
-			missingUsers, err := s.missing(ctx, "users", left)
+			missingUsers, err := s.missing(ctx, "users", released)
 			var kept, open int64
 			err2 := s.scan(ctx, "SELECT count(*), ("+undecided+
 				") FROM public.import_placeholder_user_details WHERE last_error IS NOT NULL", nil, &kept, &open)
@@ -380,8 +380,8 @@ func (s *stage) undo() *scene {
 				})
 				return 1, true, problem.Doing(err, "delete the project")
 			}
-			var left int64
-			if err := s.scan(ctx, query("project_rows"), []any{project}, &left, new(string)); err != nil || left > 0 {
+			var remaining int64
+			if err := s.scan(ctx, query("project_rows"), []any{project}, &remaining, new(string)); err != nil || remaining > 0 {
 				return 0, true, err
 			}
 			var err error
@@ -390,9 +390,9 @@ func (s *stage) undo() *scene {
 		},
 		count: func(ctx context.Context) ([]Count, error) {
 			var found, changed int64
-			var now string
-			err := s.scan(ctx, query("project_rows"), []any{project}, &found, &now)
-			if now != digest {
+			var currentDigest string
+			err := s.scan(ctx, query("project_rows"), []any{project}, &found, &currentDigest)
+			if currentDigest != digest {
 				changed = 1
 			}
 			return []Count{

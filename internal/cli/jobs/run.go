@@ -236,9 +236,9 @@ func completeArgs(job riverjobs.Job, raw string) (json.RawMessage, error) {
 	}
 	complete := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(job.Args)) {
-		value, there := given[name]
+		value, found := given[name]
 		switch fallback, optional := job.Defaults[name]; {
-		case there:
+		case found:
 			parsed, err := parseArg(job.Args[name], value)
 			if err != nil {
 				return nil, fmt.Errorf("the argument %s %w", name, err)

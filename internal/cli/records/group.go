@@ -96,8 +96,8 @@ destruction, and estimates its duration. It does not need --by.`,
 		Example: "  sexton group delete 4711 --now --by 1\n  sexton group delete --plan 4711",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		if plan {
-			seen, err := operator.ForeseeGroup(ctx, all, request.ID, request.By)
-			return printForeseen(env, seen, err)
+			foreseen, err := operator.ForeseeGroup(ctx, all, request.ID, request.By)
+			return printForeseen(env, foreseen, err)
 		}
 		return request.call(ctx, env, all, groupFunction{
 			`SELECT "sexton".delete_group_now($1, $2)`, "due for deletion now",

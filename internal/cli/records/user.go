@@ -45,8 +45,8 @@ estimates its duration.`,
 		Args:    id.argument(env),
 	}, func(ctx context.Context, all *installation.Connections) error {
 		if plan {
-			seen, err := operator.ForeseeUser(ctx, all, id.text, hard)
-			return printForeseen(env, seen, err)
+			foreseen, err := operator.ForeseeUser(ctx, all, id.text, hard)
+			return printForeseen(env, foreseen, err)
 		}
 		user, queued, err := callByKey(ctx, all, "queue user "+id.text, `SELECT "sexton".delete_user($1, $2, $3, $4)`,
 			id.text, optional(by), hard, groups)

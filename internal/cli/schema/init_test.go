@@ -46,9 +46,9 @@ func runInit(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 	// All steps except CREATE INDEX can be repeated.
 	runTwice := func(step func()) {
 		step()
-		once := s.Rows(schemaObjects)
+		first := s.Rows(schemaObjects)
 		step()
-		require.Equal(t, once, s.Rows(schemaObjects))
+		require.Equal(t, first, s.Rows(schemaObjects))
 	}
 	runTwice(func() { s.OK("migrate", "up") })
 	runTwice(func() { s.OK("triggers", "install") })

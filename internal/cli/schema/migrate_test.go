@@ -27,9 +27,9 @@ func TestMigrateUpAndDown(t *testing.T) {
 	up := s.OK("migrate", "up")
 	require.Regexp(t,
 		`^DATABASE +COMPONENT +FROM +TO\nmain +base +0 +\d+\nmain +jobs +0 +\d+\nmain +river +0 +\d+\nmain +loose_foreign_keys +0 +\d+\n$`, up)
-	once := s.Rows(sextonObjects)
+	first := s.Rows(sextonObjects)
 	require.Regexp(t, `(?m)^main +river +(\d+) +(\d+)$`, s.OK("migrate", "up"))
-	require.Equal(t, once, s.Rows(sextonObjects), "a second migrate up changes nothing")
+	require.Equal(t, first, s.Rows(sextonObjects), "a second migrate up changes nothing")
 	require.Regexp(t,
 		`^DATABASE +COMPONENT +INSTALLED +THIS BINARY +PENDING +FUNCTIONS\n(main +\w+ +\d+ +\d+ +0 +this release's\n){4}$`, s.OK("migrate", "status"))
 

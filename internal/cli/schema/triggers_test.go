@@ -29,9 +29,9 @@ main: 3 triggers changed, 0 unchanged
 main: parents that were deleted earlier are not recorded for issues: sexton audit finds their children, sexton audit --repair cleans them up
 `, s.OK("triggers", "install"))
 	require.Equal(t, "main: all triggers match the definitions\n", s.OK("triggers", "status"))
-	once := s.Snapshot()
+	first := s.Snapshot()
 	require.Equal(t, "main: 0 triggers changed, 3 unchanged\n", s.OK("triggers", "install"))
-	require.Equal(t, once, s.Snapshot(), "a second install changes nothing")
+	require.Equal(t, first, s.Snapshot(), "a second install changes nothing")
 
 	s.Exec("ALTER TABLE projects DISABLE TRIGGER sexton_track")
 	r = s.Run("triggers", "status")
