@@ -28,10 +28,10 @@ import (
 //	                                                         internal/loosefk TestOverLimitCountsAttemptsOfTheLargeParentOnly
 //	 5  two statements per definition without children       TestOneGitLabDeletion
 //	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
-//	    a taken lock is a failed job                         river_jobs TestWorkerLeavesALeaseThatIsTaken
+//	    a taken lock is a failed job                         river_jobs TestWorkerSkipsAHeldLease
 //	 7  the queue is locked against deletes                  TestQueueIsNeverLocked
 //	 8  one old pending row keeps all later ones             internal/drain   TestFailures
-//	 9  invalid definitions discard tombstones               river_jobs TestWorkerGoesOnBesideADefinitionThatNoLongerFits
+//	 9  invalid definitions discard tombstones               river_jobs TestWorkerSkipsADefinitionThatNoLongerFits
 //	                                                         internal/loosefk TestDroppedChildTable
 //	10  the second run deletes a child that has moved        internal/loosefk TestMovedChildIsKept
 //	                                                         TestDifferential

@@ -23,8 +23,8 @@ import (
 	"sexton/internal/retention"
 )
 
-// everyJob are the jobs with all components enabled.
-func everyJob(t *testing.T) []Job {
+// allJobs returns the jobs of all components.
+func allJobs(t *testing.T) []Job {
 	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true",
 		"SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__ENABLED=true",
 		"SEXTON_RETENTION__ENABLED=true")
@@ -36,9 +36,9 @@ func everyJob(t *testing.T) []Job {
 func TestReferenceHasTheFactsOfEachKind(t *testing.T) {
 	t.Parallel()
 	text := readReference(t)
-	jobs := everyJob(t)
+	jobs := allJobs(t)
 	overview := text.table("kind")
-	require.Len(t, overview, len(jobs), "kinds in the overview")
+	require.Len(t, overview, len(jobs), "number of kinds in the overview")
 	for i, job := range jobs {
 		require.Regexp(t, fmt.Sprintf(`^\[%s\]\([a-z-]+\.md#%s\)$`, job.Kind, job.Kind), overview[i][0])
 		require.Equal(t, job.Summary, overview[i][1], job.Kind)
@@ -61,7 +61,7 @@ func TestReferenceHasTheFactsOfEachKind(t *testing.T) {
 		for name, kind := range job.Args {
 			require.Contains(t, facts["arguments"], fmt.Sprintf("`%s` (%s", name, kind), job.Kind)
 		}
-		require.Len(t, coded(facts["arguments"]), len(job.Args), "%s: %s", job.Kind, facts["arguments"])
+		require.Len(t, codeSpans(facts["arguments"]), len(job.Args), "%s: %s", job.Kind, facts["arguments"])
 		if job.MaxWorkers > 0 {
 			require.Contains(t, facts["limits"], fmt.Sprintf("%d in parallel in each process", job.MaxWorkers), job.Kind)
 		}
@@ -80,34 +80,34 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 		GroupDestroy:          groupdelete.Stats{},
 		ScheduleExternalDiffs: scheduleStats{}, MigrateExternalDiff: moveStats{}, RetentionCleanup: retention.Stats{},
 	}
-	jobs := everyJob(t)
-	common := named(text.list("Statistics of several kinds"))
+	jobs := allJobs(t)
+	common := namesIn(text.list("Statistics of several kinds"))
 	require.NotEmpty(t, common)
 	for _, job := range jobs {
 		require.Contains(t, statistics, job.Kind, "the statistics of %s are not checked", job.Kind)
 		want := slices.DeleteFunc(jsonKeys(reflect.TypeOf(statistics[job.Kind]), ""),
 			func(key string) bool { return slices.Contains(common, key) })
-		require.ElementsMatch(t, want, named(text.section(t, job.Kind).list("Statistics")), "statistics of %s",
+		require.ElementsMatch(t, want, namesIn(text.section(t, job.Kind).list("Statistics")), "statistics of %s",
 			job.Kind)
 	}
-	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[jobrun.Report](), ""), named(text.list("Keys of a report")))
-	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[batch.FaultCounts](), ""), named(text.list("Keys of an error")))
+	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[jobrun.Report](), ""), namesIn(text.list("Keys of a report")))
+	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[batch.FaultCounts](), ""), namesIn(text.list("Keys of an error")))
 }
 
-// The events that pages of jobs name are described with those of the outbox.
+// The documentation of the outbox lists each event that a page of a job mentions.
 func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 	t.Parallel()
 	page := pgtest.Must(os.ReadFile("../docs/sql.md"))(t)
-	kinds := named(reference(page).section(t, "sexton.events, the outbox").list("Kinds"))
+	kinds := namesIn(reference(page).section(t, "sexton.events, the outbox").list("Kinds"))
 	text := readReference(t)
 	count := 0
-	for _, job := range everyJob(t) {
+	for _, job := range allJobs(t) {
 		for _, row := range text.section(t, job.Kind).list("Facts") {
 			if row[0] != "events" {
 				continue
 			}
-			for _, name := range coded(row[1]) {
-				if name != "event" { // The key of definitions.
+			for _, name := range codeSpans(row[1]) {
+				if name != "event" { // "event" is a key of definitions, not the name of an event.
 					require.Contains(t, kinds, name, job.Kind)
 					count++
 				}
@@ -117,8 +117,9 @@ func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 	require.GreaterOrEqual(t, count, 10)
 }
 
-// jsonKeys are the keys of a type's JSON object, with those of objects in it behind a
-// dot. Errors are described once for all.
+// jsonKeys returns the keys of a type's JSON object. Keys of nested objects are prefixed
+// with the outer key and a dot. The keys of errors are not included, because the
+// documentation describes them once.
 func jsonKeys(of reflect.Type, prefix string) []string {
 	var found []string
 	for field := range of.Fields() {
@@ -146,7 +147,7 @@ func jsonKeys(of reflect.Type, prefix string) []string {
 	return found
 }
 
-// reference is docs/jobs.md with the pages of the jobs, or a part of them.
+// reference is the text of docs/jobs.md and of the jobs' pages, or a section of it.
 type reference string
 
 func readReference(t *testing.T) reference {
@@ -161,7 +162,7 @@ func readReference(t *testing.T) reference {
 	return reference(text.String())
 }
 
-// section is what stands under a heading.
+// section returns the text of the section with the given heading.
 func (r reference) section(t *testing.T, heading string) reference {
 	_, rest, found := strings.Cut(string(r), "\n## "+heading+"\n")
 	require.True(t, found, "there is no section %q", heading)
@@ -169,7 +170,8 @@ func (r reference) section(t *testing.T, heading string) reference {
 	return reference(section)
 }
 
-// table are the rows of the table whose first column has this title, each with its cells.
+// table returns the rows of the table whose first column has the given title, each as a
+// list of cells.
 func (r reference) table(title string) [][]string {
 	_, rest, found := strings.Cut(string(r), "\n| "+title+" |")
 	if !found {
@@ -189,8 +191,7 @@ func (r reference) table(title string) [][]string {
 	return rows
 }
 
-// list are the items of the list with this title, each with its name and what is said of
-// it.
+// list returns the items of the list with the given title, each as name and description.
 func (r reference) list(title string) [][]string {
 	_, rest, found := strings.Cut(string(r), "\n"+title+":\n\n")
 	if !found {
@@ -208,8 +209,8 @@ func (r reference) list(title string) [][]string {
 	return items
 }
 
-// coded are the texts in backticks.
-func coded(text string) []string {
+// codeSpans returns the texts in backticks.
+func codeSpans(text string) []string {
 	var found []string
 	for _, match := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
 		found = append(found, match[1])
@@ -217,11 +218,11 @@ func coded(text string) []string {
 	return found
 }
 
-// named are the keys that rows or items are about.
-func named(rows [][]string) []string {
+// namesIn returns the names in backticks in the first column of rows or items.
+func namesIn(rows [][]string) []string {
 	var names []string
 	for _, row := range rows {
-		names = append(names, coded(row[0])...)
+		names = append(names, codeSpans(row[0])...)
 	}
 	return names
 }

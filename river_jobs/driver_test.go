@@ -15,8 +15,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Whoever may connect may notify. None of it pauses a queue, cancels a job or moves the
-// leader.
+// Every role that may connect may notify. A forged notification does not pause a queue,
+// cancel a job or replace the leader.
 func TestForgedNotificationsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -38,22 +38,22 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 		blocker := pgtest.Begin(t, owner, "LOCK TABLE sexton.leases")
 		forge(int64(round))
 		id := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t).Job.ID
-		wait := func(state string) {
+		waitForState := func(state string) {
 			pgtest.WaitFor(t, "the job to be "+state, func(context.Context) (bool, error) {
 				return b.db.Rows("SELECT state FROM sexton.river_job WHERE id = $1", id)[0][0] == state, nil
 			})
 		}
-		wait("running")
+		waitForState("running")
 		forge(id)
 		require.NoError(t, blocker.Rollback(t.Context()))
-		wait("completed")
+		waitForState("completed")
 	}
 	require.Equal(t, [][]string{{"done"}}, b.db.Rows("SELECT DISTINCT outcome FROM sexton.runs"))
 	require.Equal(t, leader, b.db.Rows("SELECT leader_id, elected_at FROM sexton.river_leader"))
 }
 
-// River UI cancels as any client does: by a mark on the job's row, and a notification
-// that is not believed. The next reading of the queues stops the job.
+// River UI marks the job's row and sends a notification, as any River client does. The
+// driver ignores the notification, and its next query for queues cancels the job.
 func TestAJobCancelledElsewhereStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -63,18 +63,18 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	client, _ := b.start(t)
 	inserted := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	id := inserted.Job.ID
-	state := func(want string) {
+	waitForState := func(want string) {
 		pgtest.WaitFor(t, "the job to be "+want, func(context.Context) (bool, error) {
 			return b.db.Rows("SELECT state FROM sexton.river_job WHERE id = $1", id)[0][0] == want, nil
 		})
 	}
-	state("running")
-	pgtest.WaitFor(t, "the pass", func(context.Context) (bool, error) {
+	waitForState("running")
+	pgtest.WaitFor(t, "the pass to hold its lease", func(context.Context) (bool, error) {
 		return len(b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()")) == 1, nil
 	})
 	other := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton"}))(t)
 	pgtest.Must(other.JobCancel(t.Context(), id))(t)
-	state("cancelled")
+	waitForState("cancelled")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
 	require.Equal(t, [][]string{{"f", "t"}},
 		b.db.Rows("SELECT outcome = 'running', ended_at IS NOT NULL FROM sexton.runs"))
@@ -84,7 +84,7 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	inserted = pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	id = inserted.Job.ID
-	state("completed")
+	waitForState("completed")
 	require.Zero(t, b.db.Pending(t))
 }
 
@@ -94,20 +94,20 @@ func newListener(t *testing.T, b bundle, queues ...string) (*driver, *listener) 
 		params: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
 		inserted: make(chan string, 1),
 	}
-	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
+	riverListener, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
 	require.True(t, ok)
-	require.NoError(t, heard.Connect(t.Context()))
-	t.Cleanup(func() { require.NoError(t, heard.Close(context.WithoutCancel(t.Context()))) })
-	return on, heard
+	require.NoError(t, riverListener.Connect(t.Context()))
+	t.Cleanup(func() { require.NoError(t, riverListener.Close(context.WithoutCancel(t.Context()))) })
+	return on, riverListener
 }
 
 func TestPausesAreReadFromTheQueues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	on, heard := newListener(t, b, "a", "b")
+	on, riverListener := newListener(t, b, "a", "b")
 	b.db.Exec("INSERT INTO sexton.river_leader (leader_id, elected_at, expires_at) VALUES ('it', now(), now() + interval '1 hour')")
 	next := func() string {
-		n := pgtest.Must(heard.WaitForNotification(t.Context()))(t)
+		n := pgtest.Must(riverListener.WaitForNotification(t.Context()))(t)
 		return n.Topic + n.Payload
 	}
 	require.Equal(t, `river_control{"action":"resume","queue":"*"}`, next())
@@ -120,12 +120,12 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 	}, both)
 
 	on.receive(`{"queue":"b"}`)
-	on.receive(`{"queue":"b"}`) // There is no room for it.
+	on.receive(`{"queue":"b"}`) // The queue of notifications has one place, so this notification is dropped.
 	require.Equal(t, `river_insert{"queue":"b"}`, next())
 
 	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, scheduled_at) SELECT 'x', '{}', queue, 1, now() FROM unnest('{a,b,c}'::text[]) AS queue")
 	require.ElementsMatch(t, append(both, `river_insert{"queue":"b"}`), []string{next(), next(), next()},
-		"a job waits whose notification was lost")
+		"a job whose notification was lost")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now() + interval '1 hour'")
 
 	b.db.Exec("UPDATE sexton.river_queue SET paused_at = NULL; UPDATE sexton.river_leader SET elected_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
@@ -137,19 +137,19 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 
 	b.db.Exec(`UPDATE sexton.river_job SET id = 7, state = 'running', attempt = 1, attempted_at = now(), metadata = '{"cancel_attempted_at": "2026-01-01"}' WHERE queue = 'a'`)
 	require.Equal(t, `river_control{"action":"cancel","queue":"a","job_id":7}`, next())
-	heard.pending = nil
+	riverListener.pending = nil
 	b.db.Exec("DELETE FROM sexton.river_job")
 
 	b.db.Exec("ALTER TABLE sexton.river_queue RENAME TO elsewhere")
 	require.Empty(t, on.readQueues(t.Context()))
 	require.Contains(t, b.log.String(), "queues_not_read")
 	on.receive("{}")
-	require.Equal(t, "river_insert{}", next(), "what River inserts is heard although that fails")
+	require.Equal(t, "river_insert{}", next(), "notifications of inserted jobs are received although the query fails")
 }
 
-// River's client inserts jobs that need not be unique while they wait for their next
-// attempt. Of equal ones whose time has come one is left, and none of them keeps another
-// job waiting, not even where they must be unique once they are discarded.
+// River's client may insert jobs that are not unique in the state retryable. JobSchedule
+// makes one of several equal jobs available and discards the others. None of these jobs
+// blocks other jobs, even if discarded jobs must be unique, too.
 func TestOneJobInTheWayStopsNoOther(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -180,13 +180,13 @@ func TestOneJobInTheWayStopsNoOther(t *testing.T) {
 	}, b.db.Rows("SELECT queue, state, count(*) FROM sexton.river_job GROUP BY queue, state ORDER BY queue"))
 }
 
-// What River believes of a notification, and how its listener is used, are no promise of
-// River's.
+// River does not document how it interprets notifications and how it uses a listener. The
+// driver was written for this version of River.
 func TestDriverIsTheOneThatWasRead(t *testing.T) {
 	t.Parallel()
 	file := pgtest.Must(os.ReadFile("../go.mod"))(t)
 	for _, module := range []string{"river", "river/riverdriver", "river/riverdriver/riverpgxv5"} {
 		require.Contains(t, string(file), "\tgithub.com/riverqueue/"+module+" v0.51.0\n",
-			"read internal/notifier, producer.go and internal/leadership of the new version against driver.go first: topics, what they are believed for, and the polls that stand in for them")
+			"first compare internal/notifier, producer.go and internal/leadership of the new version with driver.go: the topics, their effects, and the polls that replace them")
 	}
 }

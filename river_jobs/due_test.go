@@ -20,13 +20,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// tombstonesDue looks for tombstones of parents.
+// tombstonesDue queries for due tombstones of the table parents.
 func (b bundle) tombstonesDue(t *testing.T) listen.Due {
 	b.deps.Bindings.SetParents("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	return b.due(t, LooseForeignKeys)
 }
 
-// Nothing falls due of what is put off for ever, and looking at it is no error.
+// Tombstones that are deferred to 'infinity' never fall due, and the query for due
+// tombstones succeeds.
 func TestTombstonesDeferredForeverAreNeverDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -36,30 +37,31 @@ func TestTombstonesDeferredForeverAreNeverDue(t *testing.T) {
 	require.InDelta(t, 3600, b.tombstonesDue(t).In.Seconds(), 60)
 }
 
-// The application's clock, which is ahead or in another zone, cuts no back-off short.
-func TestBackOffHoldsForRowsFromTheFuture(t *testing.T) {
+// If the application's clock is ahead, rows have a creation time in the future. Their
+// deferral still lasts as long as set.
+func TestRowsCreatedInTheFutureStayDeferred(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec(`DELETE FROM parents WHERE id = 1;
 		UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '30 minutes', created_at = now() + interval '1 hour'`)
 	require.InDelta(t, 1800, b.tombstonesDue(t).In.Seconds(), 60)
-	require.InDelta(t, 1800, b.tombstonesDue(t).In.Seconds(), 60, "the first look has changed nothing")
+	require.InDelta(t, 1800, b.tombstonesDue(t).In.Seconds(), 60, "the first query has changed nothing")
 
 	b = ghostBundle(t)
 	b.db.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, created_at, updated_at, attempts)
 		VALUES (1, now() + interval '30 minutes', now() + interval '1 hour', now(), 5)`)
 	require.InDelta(t, 1800, b.due(t, GhostUsers).In.Seconds(), 60)
-	require.InDelta(t, 1800, b.due(t, GhostUsers).In.Seconds(), 60, "the first look has changed nothing")
+	require.InDelta(t, 1800, b.due(t, GhostUsers).In.Seconds(), 60, "the first query has changed nothing")
 }
 
-// Removed tombstones are rechecked once they are old enough, and then every half minute
-// while something holds them.
+// Finished tombstones are due for a recheck after ten minutes. After a pass, the next
+// recheck is due after 30 seconds at the earliest.
 func TestRemovedTombstonesAreDueForARecheck(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.Equal(t, listen.Due{}, b.tombstonesDue(t))
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.InDelta(t, 600, b.tombstonesDue(t).In.Seconds(), 30)
 	require.False(t, b.tombstonesDue(t).Now)
 	b.db.Exec("UPDATE sexton.swept SET swept_at = clock_timestamp() - interval '11 minutes'")
@@ -67,29 +69,30 @@ func TestRemovedTombstonesAreDueForARecheck(t *testing.T) {
 	b.deps.Bindings = &Bindings{}
 	b.deps.Bindings.SetParents("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	require.True(t, b.tombstonesDue(t).Now)
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.swept"))
 	require.Empty(t, b.db.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
 }
 
-// A look must not read the backlog: neither what is due nor what is put off.
+// The query for due tombstones does not read the whole backlog, whether its tombstones
+// are due or deferred.
 func TestDueDoesNotReadTheQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.deps.Bindings.SetParents("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	read := func() [][]string {
-		// A session that has done something before still counts that.
+		// A new session has no counts of earlier statements.
 		tx := pgtest.Must(pgtest.Connect(t, b.db.URL).Begin(t.Context()))(t)
 		pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, tx, b.db.Connected, true))(t)
 		rows, err := tx.Query(t.Context(), `SELECT relname::text, (seq_tup_read + coalesce(idx_tup_fetch, 0))::text FROM pg_stat_xact_user_tables
 			WHERE schemaname <> 'pg_catalog' AND seq_tup_read + coalesce(idx_tup_fetch, 0) > 20`)
 		require.NoError(t, err)
-		many := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
+		tables := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
 			var table, read string
 			err := row.Scan(&table, &read)
 			return []string{table, read}, err
 		}))(t)
-		return many
+		return tables
 	}
 	const insert = `INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after)
 		SELECT 'public.parents', n, now() + $1::interval FROM generate_series(1, 20000) AS n`
@@ -99,12 +102,13 @@ func TestDueDoesNotReadTheQueue(t *testing.T) {
 	require.Empty(t, read(), "rows read with 20,000 deferred tombstones")
 	b.db.Exec(insert, "-1 hour")
 	b.db.Exec("VACUUM ANALYZE")
-	require.Empty(t, read(), "rows read with 20,000 due as well")
+	require.Empty(t, read(), "rows read with 20,000 due tombstones in addition")
 }
 
-// setupTwo adds the database ci to a bundle, with builds of main's parents and with
-// artifacts of builds. The jobs are in main.
-func setupTwo(t *testing.T) (b bundle, ci *dbtest.DB) {
+// setupTwoDatabases returns a bundle with a second database, ci. It has the tables
+// builds, with rows of main's parents, and artifacts, with rows of builds. The jobs are
+// in main.
+func setupTwoDatabases(t *testing.T) (b bundle, ci *dbtest.DB) {
 	b = setup(t)
 	ci = dbtest.New(t)
 	ci.Connected.Name = "ci"
@@ -132,14 +136,14 @@ artifacts:
 
 func TestWorkersOfTwoDatabases(t *testing.T) {
 	t.Parallel()
-	b, ci := setupTwo(t)
+	b, ci := setupTwoDatabases(t)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	require.Equal(t, river.EventKindJobCompleted, b.worked(t, "main").Kind)
+	require.Equal(t, river.EventKindJobCompleted, b.workDatabase(t, "main").Kind)
 	require.Zero(t, b.db.Pending(t))
 	require.Equal(t, [][]string{{"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
-	require.EqualValues(t, 1, ci.Pending(t), "the build's own children are the other subscription's work")
+	require.EqualValues(t, 1, ci.Pending(t), "the tombstone of the build belongs to the other subscription")
 	due := pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false))(t)
-	require.Equal(t, listen.Due{}, due, "nobody has told yet what parents there are")
+	require.Equal(t, listen.Due{}, due, "the parents of ci are not set yet")
 
 	b.deps.Bindings.SetParents("ci", []*loosefk.Parent{{Recorded: "public.builds"}})
 	due = pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false))(t)
@@ -149,19 +153,19 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 	require.False(t, due.Now, "the pause is kept in the jobs database")
 	b.db.Exec("UPDATE sexton.river_queue SET paused_at = NULL")
 
-	b.worked(t, "ci")
+	b.workDatabase(t, "ci")
 	require.Zero(t, ci.Pending(t))
 	require.Equal(t, [][]string{{"2"}, {"3"}}, ci.Rows("SELECT id FROM artifacts ORDER BY id"))
 	require.Equal(t, [][]string{{"ci", "1"}, {"main", "1"}},
 		b.db.Rows("SELECT database, stats ->> 'processed' FROM sexton.runs WHERE changed ORDER BY database"))
 	require.Equal(t, [][]string{{LooseForeignKeysLease("ci")}, {LooseForeignKeysLease("main")}},
 		ci.Rows("SELECT DISTINCT key FROM sexton.fences ORDER BY key"),
-		"both subscriptions write here, each behind a fence")
+		"both subscriptions write to ci, so each has a fence")
 	require.Equal(t, [][]string{{LooseForeignKeysLease("main")}}, b.db.Rows("SELECT DISTINCT key FROM sexton.fences"))
 }
 
-// nowhere is a database that refuses connections.
-func nowhere(t *testing.T) database.Database {
+// unreachableDatabase returns a database that refuses connections.
+func unreachableDatabase(t *testing.T) database.Database {
 	db, err := database.Open(t.Context(), "ci", "postgres:///ci?host="+t.TempDir(), "",
 		pgcatalog.Names{Tracked: "public"}, 2)
 	require.True(t, database.Lost(err))
@@ -171,13 +175,14 @@ func nowhere(t *testing.T) database.Database {
 
 func TestPassWithoutTheOtherDatabase(t *testing.T) {
 	t.Parallel()
-	b, ci := setupTwo(t)
-	b.deps.Databases[1] = nowhere(t)
-	// Where its tables cannot be looked up, the patterns say what lives there.
+	b, ci := setupTwoDatabases(t)
+	b.deps.Databases[1] = unreachableDatabase(t)
+	// If a database cannot be queried for its tables, the configured patterns determine
+	// them.
 	b.deps.Config.Databases[1].Tables = []string{"builds", "artifacts"}
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	b.worked(t, "main")
-	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "what does not depend on it is done")
+	b.workDatabase(t, "main")
+	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "children in the reachable database are deleted")
 	rows := b.db.Rows("SELECT cleanup_attempts, consume_after > now(), last_error FROM loose_foreign_keys_deleted_records")
 	require.Len(t, rows, 1)
 	require.Equal(t, []string{"0", "t"}, rows[0][:2])
@@ -185,11 +190,11 @@ func TestPassWithoutTheOtherDatabase(t *testing.T) {
 	require.Contains(t, b.log.String(), "database_unreachable")
 
 	b.deps.Databases[1] = ci.Connected
-	// A new process does not remember the outage, so it does not wait before it
+	// New Bindings do not contain the outage, so the pass does not wait before it
 	// reconnects.
 	b.deps.Bindings = &Bindings{}
 	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }
@@ -208,8 +213,8 @@ func TestTicksTakeTurns(t *testing.T) {
 	require.Len(t, ticks, 2)
 }
 
-// over moves the bundle's connections to the network.
-func (b *bundle) over(t *testing.T, network *pgtest.Network) {
+// connectThrough replaces the bundle's connections with connections through the network.
+func (b *bundle) connectThrough(t *testing.T, network *pgtest.Network) {
 	settings := pgtest.Must(pgxpool.ParseConfig(b.db.URL))(t)
 	settings.ConnConfig.DialFunc = network.Dial
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
@@ -219,17 +224,17 @@ func (b *bundle) over(t *testing.T, network *pgtest.Network) {
 	b.deps.Runner.Leases = &lease.Manager{Jobs: connected, Holder: "test"}
 }
 
-// Statements that the connection knows take one round trip each, in every pass.
+// In each pass after the first, a prepared statement takes one round trip.
 func TestRoundTripsOfAPass(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	network := &pgtest.Network{}
-	b.over(t, network)
+	b.connectThrough(t, network)
 	var trips int64
 	for range 2 {
 		b.db.Exec("INSERT INTO parents VALUES (10); INSERT INTO children VALUES (10, 10); DELETE FROM parents WHERE id = 10")
 		before := network.Trips.Load()
-		b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
+		b.mustRun(t, LooseForeignKeysCleanupArgs{Database: "main"})
 		require.Zero(t, b.db.Pending(t))
 		trips = network.Trips.Load() - before
 	}

@@ -19,7 +19,8 @@ import (
 	"sexton/triggers"
 )
 
-// River reckons with the worker's clock when a failed or snoozed job goes on.
+// River computes the time of the next attempt of a failed or snoozed job from the
+// worker's clock. The driver converts it to the server's clock.
 func TestJobsHaveTheServersTimes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -42,17 +43,17 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	schedule := func() int {
 		tx := pgtest.Must(on.GetExecutor().Begin(t.Context()))(t)
 		defer func() { require.NoError(t, tx.Commit(t.Context())) }()
-		ahead := time.Now().Add(time.Hour)
+		later := time.Now().Add(time.Hour)
 		moved := pgtest.Must(tx.JobSchedule(t.Context(),
-			&riverdriver.JobScheduleParams{Max: 10, Now: &ahead, Schema: "sexton"}))(t)
+			&riverdriver.JobScheduleParams{Max: 10, Now: &later, Schema: "sexton"}))(t)
 		return len(moved)
 	}
-	require.Zero(t, schedule(), "it is not due by the server's clock")
+	require.Zero(t, schedule(), "the job is not due by the server's clock")
 	b.db.Exec(`UPDATE sexton.river_job SET scheduled_at = now();
 		INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, scheduled_at) VALUES ('x', '{}', 'y', 5, 'retryable', now())`)
-	pulling := pgtest.Begin(t, b.db.Pool(), "SELECT FROM sexton.river_job WHERE queue = 'x' FOR UPDATE")
-	require.Equal(t, 1, schedule(), "one that a transaction has pulled forward holds no other up")
-	require.NoError(t, pulling.Rollback(t.Context()))
+	rescheduling := pgtest.Begin(t, b.db.Pool(), "SELECT FROM sexton.river_job WHERE queue = 'x' FOR UPDATE")
+	require.Equal(t, 1, schedule(), "a job that is locked by another transaction does not block other jobs")
+	require.NoError(t, rescheduling.Rollback(t.Context()))
 	require.Equal(t, 1, schedule())
 	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE state = 'available'"))
 
@@ -71,12 +72,12 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	insert(pgtest.Must(on.GetExecutor().Begin(ctx))(t), &byWorker)
 	require.Zero(t, minutes("scheduled_at"), "a tick is due")
 	insert(on.UnwrapExecutor(pgtest.Must(b.db.Connected.Pool.Begin(ctx))(t)), &byWorker)
-	require.Zero(t, minutes("scheduled_at"), "as all else that is inserted")
+	require.Zero(t, minutes("scheduled_at"), "other inserted jobs are due, too")
 }
 
-// A job ends itself, and River ends it once more: also one that was taken from its worker
-// meanwhile, which another one works on.
-func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
+// A job completes itself, and River then completes it again, even if the job was taken
+// from this worker and another worker has it. River's completion changes no row.
+func TestRiverDoesNotChangeCompletedJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ctx := t.Context()
@@ -113,32 +114,33 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 		}
 		return states
 	}
-	itself := func() {
+	completeItself := func() {
 		tx := pgtest.Must(b.db.Connected.Pool.Begin(ctx))(t)
 		end(on.UnwrapExecutor(tx), completed(ids[0]), ids[0])
 		require.NoError(t, tx.Commit(ctx))
 	}
-	itself()
+	completeItself()
 	before, acquired := versions(), b.db.Connected.Pool.Stat().AcquireCount()
 	end(on.GetExecutor(), completed(ids[0]), ids[0])
 	end(on.GetExecutor(), completed(ids[1]))
 	after := b.db.Connected.Pool.Stat().AcquireCount()
 	require.Equal(t, acquired, after,
-		"River needs no connection: its own would keep one from a pass that comes meanwhile")
+		"River acquires no connection, which a concurrent pass may need")
 	require.Equal(t, before, versions())
 
-	itself()
+	completeItself()
 	before = versions()
-	beside := completed(ids[:2]...)
-	beside[ids[2]], beside[ids[3]] = rivertype.JobStateDiscarded, rivertype.JobStateRetryable
-	end(on.GetExecutor(), beside, ids[0], ids[2])
+	states := completed(ids[:2]...)
+	states[ids[2]], states[ids[3]] = rivertype.JobStateDiscarded, rivertype.JobStateRetryable
+	end(on.GetExecutor(), states, ids[0], ids[2])
 	require.Equal(t, before, versions())
 	require.Equal(t, [][]string{{"completed"}, {"running"}, {"discarded"}, {"running"}},
 		b.db.Rows("SELECT state::text FROM sexton.river_job ORDER BY id"))
 }
 
-// TestEverySuccessorIsAnnounced has a job followed by successors at once. Where River
-// leaves out one notification, that successor waits for the next poll, a second later.
+// Each successor of a job is announced by a notification, even if successors follow each
+// other immediately. Without the notification, a successor would wait for River's next
+// poll.
 func TestEverySuccessorIsAnnounced(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -153,7 +155,8 @@ func TestEverySuccessorIsAnnounced(t *testing.T) {
 	for i := range 4 {
 		_, err = conn.WaitForNotification(ctx)
 		require.NoError(t, err, "notification of job %d", i+1)
-		// River's shortest interval between notifications, with a margin.
+		// River sends at most one notification per millisecond. The wait includes a
+		// margin.
 		inserted := pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")
 		pgtest.Await(t, b.db.Database, "the next millisecond",
 			"SELECT clock_timestamp() > $1::timestamptz + interval '3 ms'", inserted)
@@ -167,7 +170,7 @@ func TestEverySuccessorIsAnnounced(t *testing.T) {
 	}
 }
 
-func TestAJobCountsAsWorkedOnUntilItsRowHasEnded(t *testing.T) {
+func TestWorkingCoversTheJobUntilItsCompletion(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	began, ended := make(chan string, 1), make(chan string, 1)
@@ -178,13 +181,14 @@ func TestAJobCountsAsWorkedOnUntilItsRowHasEnded(t *testing.T) {
 		began <- state(id)
 		return func() { ended <- state(id) }
 	}
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Equal(t, "running", <-began)
 	require.Equal(t, "completed", <-ended)
 }
 
-// The trigger still records the column that earlier definitions named.
-func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
+// If the definitions name another key column than the trigger records, the worker keeps
+// the tombstones and deletes nothing.
+func TestWorkerKeepsTombstonesOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("ALTER TABLE parents ADD number bigint UNIQUE; UPDATE parents SET number = 4 - id")
@@ -196,8 +200,8 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 
 	b.deps.Definitions = defs
-	b.worked(t, "main")
-	require.Equal(t, before, b.state(), "1 is the number of a parent that lives")
+	b.workDatabase(t, "main")
+	require.Equal(t, before, b.state(), "1 is the number of an existing parent")
 	require.Equal(t, [][]string{{"children: the trigger on public.parents records another key: " +
 		"keep that key in the definitions (parent_column) until its tombstones have been processed, then run `sexton triggers install`. " +
 		"If both keys have the same values, run `sexton triggers install --same-key` now"}},
@@ -205,40 +209,40 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 
 	b.deps.Definitions = earlier
 	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"))
 }
 
-// Neither waits for the other: the worker goes on by the new name at once, and the
-// triggers can be renewed while tombstones wait.
-func TestWorkerFollowsARenamedKey(t *testing.T) {
+// The worker uses a renamed key column without a restart, and the triggers can be
+// installed again while tombstones are pending.
+func TestWorkerUsesARenamedKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	b.db.Exec("DELETE FROM parents WHERE id = 1; ALTER TABLE parents RENAME id TO key; DELETE FROM parents WHERE key = 2")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id IN (1, 2)"))
 
 	b.db.Exec("DELETE FROM parents WHERE key = 3")
 	b.db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"key"}})
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Empty(t, b.db.Rows("SELECT FROM children"))
 }
 
-// A worker that goes on with earlier definitions after the triggers were installed for
-// others looks again.
-func TestWorkerNoticesThatTriggersRecordAnotherKey(t *testing.T) {
+// If triggers were installed for another key column while the worker runs, the worker
+// detects that and deletes nothing.
+func TestWorkerDetectsTriggersOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("ALTER TABLE parents ADD number bigint UNIQUE; UPDATE parents SET number = 4 - id")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	before := b.state()
 
 	b.db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"number"}})
 	b.db.Exec("DELETE FROM parents WHERE id = 3")
-	b.worked(t, "main")
-	require.Equal(t, before, b.state(), "1 is the key of a parent that lives")
+	b.workDatabase(t, "main")
+	require.Equal(t, before, b.state(), "1 is the key of an existing parent")
 	require.EqualValues(t, 1, b.db.Pending(t))
 }

@@ -25,8 +25,8 @@ func (b bundle) moveDiff(ctx context.Context, id int64) error {
 	})
 }
 
-// opened is the store in use.
-func (b bundle) opened(t *testing.T) (used *extdiff.Engine) {
+// currentEngine returns the shared engine that useDiffs passes to its callback.
+func (b bundle) currentEngine(t *testing.T) (used *extdiff.Engine) {
 	require.NoError(t, b.deps.useDiffs(t.Context(), func(engine *extdiff.Engine) error { used = engine; return nil }))
 	return used
 }
@@ -35,7 +35,7 @@ func TestMovesShareOneStore(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET="+gateway.URL("diffs"))
-	looks := func() (n int) {
+	countMarkerReads := func() (n int) {
 		for _, request := range gateway.Proxy.Seen() {
 			if strings.HasPrefix(request, "GET /diffs/"+extdiff.MarkerKey) {
 				n++
@@ -43,8 +43,8 @@ func TestMovesShareOneStore(t *testing.T) {
 		}
 		return n
 	}
-	b.ran(t, MigrateExternalDiffArgs{DiffID: 1})
-	opened, before := b.opened(t), looks()
+	b.mustRun(t, MigrateExternalDiffArgs{DiffID: 1})
+	engine, before := b.currentEngine(t), countMarkerReads()
 	require.Positive(t, before)
 	var all sync.WaitGroup
 	for id := range int64(3) {
@@ -56,12 +56,13 @@ func TestMovesShareOneStore(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
-	require.Same(t, opened, b.opened(t))
-	require.Equal(t, before, looks(), "whose the objects are was found out by the first move")
+	require.Same(t, engine, b.currentEngine(t))
+	require.Equal(t, before, countMarkerReads(), "only the first move reads the marker object")
 }
 
-// The variable belongs to the process, so this test runs alone.
-func TestMendedCredentialsAreSeen(t *testing.T) {
+// AWS_SHARED_CREDENTIALS_FILE belongs to the whole process, so this test does not run in
+// parallel.
+func TestCorrectedCredentialsAreUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "credentials")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
 	t.Setenv("AWS_PROFILE", "worker")
@@ -70,7 +71,7 @@ func TestMendedCredentialsAreSeen(t *testing.T) {
 	gateway := s3test.New(t, s3test.Options{Secret: "mended"})
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET="+gateway.URL("diffs"))
 	var refused *blobstore.AccessError
-	require.ErrorAs(t, b.moveDiff(t.Context(), 1), &refused, "there is no such profile")
+	require.ErrorAs(t, b.moveDiff(t.Context(), 1), &refused, "the profile does not exist")
 	for _, secret := range []string{"wrong", "mended"} {
 		text := fmt.Sprintf("[worker]\naws_access_key_id = sexton\naws_secret_access_key = %s\n", secret)
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -85,7 +86,7 @@ func TestMendedCredentialsAreSeen(t *testing.T) {
 	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT stored_externally FROM merge_request_diffs WHERE id = 1"))
 }
 
-func TestARefusedStoreStaysOpenForThoseAtWork(t *testing.T) {
+func TestRefusedEngineStaysOpenWhileInUse(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
 	refusal := &blobstore.AccessError{}
@@ -96,10 +97,10 @@ func TestARefusedStoreStaysOpenForThoseAtWork(t *testing.T) {
 			require.Same(t, first, engine)
 			return fmt.Errorf("move: %w", refusal)
 		}), refusal)
-		require.NoError(t, b.moveDiff(t.Context(), 1), "with a new one")
-		require.NotSame(t, first, b.opened(t))
+		require.NoError(t, b.moveDiff(t.Context(), 1), "the move uses a new engine")
+		require.NotSame(t, first, b.currentEngine(t))
 		pgtest.Must(first.Move(t.Context(), 2))(t)
-		return refusal // Of the first one: the second has nothing to do with it.
+		return refusal // The first engine caused this error. The second engine stays open.
 	})
 	require.ErrorIs(t, err, refusal)
 	require.NoError(t, b.deps.useDiffs(t.Context(), func(engine *extdiff.Engine) error {
@@ -110,13 +111,13 @@ func TestARefusedStoreStaysOpenForThoseAtWork(t *testing.T) {
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
 }
 
-func TestRefusalsPauseTogether(t *testing.T) {
+func TestBackOffDoublesUntilASuccess(t *testing.T) {
 	t.Parallel()
 	var r backOff
 	now := time.Now()
 	require.Zero(t, r.wait(now))
 	require.True(t, r.begin(now, longestPause))
-	require.False(t, r.begin(now.Add(time.Second), longestPause), "one that was at work already")
+	require.False(t, r.begin(now.Add(time.Second), longestPause), "a failure of a job that began before the pause")
 	require.Equal(t, 9*time.Second, r.wait(now.Add(time.Second)))
 	now = now.Add(firstPause)
 	require.Zero(t, r.wait(now))

@@ -21,8 +21,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// diffBundle is the reference application with a merge request of three diffs, and a
-// folder for them.
+// diffBundle returns a bundle of the reference application with a merge request of three
+// diffs, and the folder of the store.
 func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 	folder = t.TempDir()
 	db := dbtest.Reference(t)
@@ -34,7 +34,7 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 		INSERT INTO merge_request_diff_files (
 			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, diff
 		) SELECT n, 0, false, false, false, false, '0', '0', 'a', 'text ' || n FROM generate_series(1, 3) AS n`)
-	b = over(t, db, append([]string{
+	b = newBundle(t, db, append([]string{
 		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + folder,
 		"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
 	}, environ...)...)
@@ -49,7 +49,7 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 	return b, folder
 }
 
-// workUntil lets a real client work until something holds in the database.
+// workUntil runs a River client until condition is true in the database.
 func (b bundle) workUntil(t *testing.T, what, condition string) {
 	_, stop := b.start(t)
 	defer stop()
@@ -72,11 +72,11 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	require.Contains(t, b.log.String(), "diff_id=2")
 	require.Equal(t, [][]string{{"14400", "2"}, {"3600", "1"}}, b.db.Rows(`SELECT bin.key, sum(bin.value::bigint) FROM sexton.runs
 		CROSS JOIN LATERAL jsonb_each_text(stats::jsonb -> 'latency_seconds') AS bin WHERE kind = 'migrate_external_diff' GROUP BY 1 ORDER BY 1`),
-		"since they came in, but not before the installation")
+		"latency counts from the creation of the diff, or from the installation if that is later")
 	require.False(t, b.due(t, ScheduleExternalDiffs).Now)
 
 	b.db.Exec("DELETE FROM merge_requests")
-	require.True(t, b.due(t, ScheduleExternalDiffs).Now, "objects are to be removed")
+	require.True(t, b.due(t, ScheduleExternalDiffs).Now, "objects must be removed")
 	b.enqueue(t, ScheduleExternalDiffsArgs{})
 	b.workUntil(t, "all objects to be removed",
 		"NOT EXISTS (SELECT FROM sexton.external_diff_removals) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed')")
@@ -84,7 +84,7 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	require.False(t, b.due(t, ScheduleExternalDiffs).Now)
 }
 
-func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
+func TestDiffsDeletedSinceTheScanGetNoJob(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
 	granted := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL,
@@ -100,8 +100,9 @@ func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}, {"3"}}, b.db.Rows("SELECT args ->> 'diff_id' FROM sexton.river_job ORDER BY 1"))
 }
 
-// The address is one where nobody listens.
-func TestAnOutageCostsNoAttempt(t *testing.T) {
+// The store's address refuses connections. The job is snoozed without counting an
+// attempt.
+func TestOutageCountsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=s3://diffs?endpoint=http://127.0.0.1:1&region=x")
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
@@ -113,13 +114,13 @@ func TestAnOutageCostsNoAttempt(t *testing.T) {
 		SELECT outcome, stats ->> 'waiting_for' LIKE '%s3://diffs: the store is not available: connection refused' FROM sexton.runs`))
 	require.NotContains(t, b.log.String(), os.Getenv("AWS_SECRET_ACCESS_KEY"))
 	require.Contains(t, b.log.String(), "msg=store_unavailable")
-	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs"), "nothing is said about the diff")
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs"), "no state of the diff is stored")
 }
 
-// However often a job was put off, it comes back soon after the store does. Of all jobs
-// one asks the store in the meantime, and one diff that the store does not take holds no
-// other up.
-func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
+// After an outage, jobs are retried soon, however often they were deferred before. During
+// the pause no job accesses the store. A failure of one diff after a success of another
+// job starts no pause.
+func TestDiffsAreRetriedSoonAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=s3://diffs?endpoint=http://127.0.0.1:1&region=x")
 	for id := range int64(3) {
@@ -137,32 +138,32 @@ func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
 	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}'")
 	b.workUntil(t, "the jobs to be deferred again",
 		"(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
-	require.Equal(t, before, b.db.Rows("SELECT count(*) FROM sexton.runs"), "none of them has begun")
+	require.Equal(t, before, b.db.Rows("SELECT count(*) FROM sexton.runs"), "no job has begun a pass")
 
-	store.end(time.Now().Add(time.Hour)) // As if others went through.
+	store.end(time.Now().Add(time.Hour)) // The end of the pause in the future simulates a later success of another job.
 	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}' WHERE args ->> 'diff_id' = '1'")
 	b.workUntil(t, "the job to be deferred",
 		"(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
 	require.Zero(t, store.wait(time.Now()))
 }
 
-// snoozeForNoTime has jobs that are put off come at once, instead of when River next
-// looks for them.
-const snoozeForNoTime = `
-	CREATE FUNCTION at_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+// retrySnoozedJobs is SQL that makes snoozed jobs available immediately, instead of when
+// River's scheduler runs.
+const retrySnoozedJobs = `
+	CREATE FUNCTION retry_now() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		NEW.state = 'available'; NEW.scheduled_at = now();
 		PERFORM pg_notify('sexton.river_insert', json_build_object('queue', NEW.queue)::text);
 		RETURN NEW;
 	END $$;
-	CREATE TRIGGER at_once BEFORE UPDATE ON sexton.river_job FOR EACH ROW
-	WHEN (OLD.state = 'running' AND NEW.state IN ('available', 'scheduled') AND NEW.errors IS NOT DISTINCT FROM OLD.errors) EXECUTE FUNCTION at_once();`
+	CREATE TRIGGER retry_now BEFORE UPDATE ON sexton.river_job FOR EACH ROW
+	WHEN (OLD.state = 'running' AND NEW.state IN ('available', 'scheduled') AND NEW.errors IS NOT DISTINCT FROM OLD.errors) EXECUTE FUNCTION retry_now();`
 
-// The server ends the sessions in which a diff is to be switched: more of them than a job
-// has attempts.
-func TestALostConnectionCostsNoAttempt(t *testing.T) {
+// The server terminates the session in which a diff is moved, more often than the job has
+// attempts. The diff is still moved, without a failed attempt.
+func TestLostConnectionCountsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	b.db.Exec(snoozeForNoTime + `CREATE SEQUENCE cuts;
+	b.db.Exec(retrySnoozedJobs + `CREATE SEQUENCE cuts;
 		CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF nextval('cuts') <= 4 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
 			RETURN NEW;
@@ -175,12 +176,12 @@ func TestALostConnectionCostsNoAttempt(t *testing.T) {
 		b.db.Rows("SELECT coalesce(array_length(errors, 1), 0), attempt FROM sexton.river_job WHERE kind = 'migrate_external_diff'"))
 }
 
-// A job may lose its connections by what it does, as where a trigger crashes the server:
-// that is not repeated for ever.
+// A job that always loses its connection, for example because a trigger crashes the
+// server, fails after mostLostConns lost connections.
 func TestAJobThatAlwaysLosesItsConnectionFails(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	b.db.Exec(snoozeForNoTime + `CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+	b.db.Exec(retrySnoozedJobs + `CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
 		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
 	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"output": {"cuts": 19}}' WHERE kind = 'migrate_external_diff'`)
@@ -190,12 +191,13 @@ func TestAJobThatAlwaysLosesItsConnectionFails(t *testing.T) {
 		b.db.Rows("SELECT array_length(errors, 1), metadata -> 'output' -> 'cuts', metadata -> 'snoozes' FROM sexton.river_job WHERE kind = 'migrate_external_diff'"))
 }
 
-// The folder of the store is not there, which is for somebody to mend.
-func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
+// If the folder of the store does not exist, only the first of several jobs fails and
+// logs that. No job loses an attempt.
+func TestRefusalIsLoggedOnceAndCountsNoAttempt(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "disk")
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+folder)
-	b.deps.Bindings.store.pause = longestPause // So that none ends under the test.
+	b.deps.Bindings.store.pause = longestPause // The long pause does not end during the test.
 	for id := range int64(3) {
 		b.enqueue(t, MigrateExternalDiffArgs{DiffID: id + 1})
 	}
@@ -206,7 +208,7 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 		SELECT count(*), bool_and(error LIKE '%create the folder%' AND (stats ->> 'refused')::boolean) FROM sexton.runs WHERE outcome = 'failed'`))
 	require.Equal(t, 1, strings.Count(b.log.String(), "create the folder"), b.log)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs WHERE skip_reason IS NOT NULL"),
-		"nothing is said about the diffs")
+		"no diff is marked as skipped")
 
 	require.NoError(t, os.Mkdir(folder, 0o750))
 	b.deps.Bindings.store.until = time.Now()
@@ -215,8 +217,9 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 	require.Zero(t, b.deps.Bindings.store.pause)
 }
 
-// A refusal of one object, while another goes through, is about that object.
-func TestARefusalPausesNoOthersThatGoThrough(t *testing.T) {
+// If the store refuses one object after another job has succeeded, the failure starts no
+// pause for other jobs.
+func TestRefusalAfterASuccessStartsNoPause(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+filepath.Join(t.TempDir(), "disk"))
 	b.deps.Bindings.store.end(time.Now().Add(time.Hour))
@@ -240,9 +243,9 @@ func TestPausesGrow(t *testing.T) {
 	}
 }
 
-// Another's claim ends at a known time, however often the job was put off before. A claim
-// that may end early is looked at again in between.
-func TestAMoveWaitsNoLongerThanForTheClaim(t *testing.T) {
+// A job that waits for another process's claim is retried when the claim ends, but after
+// a minute at the latest, however often it was deferred before.
+func TestMoveWaitsUntilTheClaimEnds(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
 	b.db.Exec(`INSERT INTO sexton.external_diffs (diff_id, holder, busy_until)
@@ -262,19 +265,19 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=2")
 	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
-	report := b.ran(t, ScheduleExternalDiffsArgs{})
+	report := b.mustRun(t, ScheduleExternalDiffsArgs{})
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job"))
-	require.False(t, b.due(t, ScheduleExternalDiffs).Now, "the rest waits for the next tick")
+	require.False(t, b.due(t, ScheduleExternalDiffs).Now, "the remaining diffs wait for the next tick")
 	taken := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, time.Minute, b.db.Connected))(t)
-	report = b.ran(t, ScheduleExternalDiffsArgs{})
+	report = b.mustRun(t, ScheduleExternalDiffsArgs{})
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Contains(t, b.log.String(), "failed to obtain lock")
 	require.NoError(t, taken.Release(t.Context()))
 }
 
-// A worker that is asked to stop has failed in nothing, whatever it was at.
-func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
+// A move or removal that is interrupted by a stop does not count as failed.
+func TestStopDoesNotFailJobsOfDiffs(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]struct {
 		args river.JobArgs
@@ -289,7 +292,7 @@ func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
 	},
 	) {
 		b, _ := diffBundle(t)
-		b.ran(t, MigrateExternalDiffArgs{DiffID: 2})
+		b.mustRun(t, MigrateExternalDiffArgs{DiffID: 2})
 		b.db.Exec("DELETE FROM merge_request_diffs WHERE id = 2; UPDATE merge_request_diffs SET files_count = 0 WHERE id = 3; DELETE FROM sexton.runs")
 		if c.args.Kind() == ScheduleExternalDiffs {
 			b.db.Exec("UPDATE merge_request_diffs SET files_count = 0")
@@ -301,7 +304,7 @@ func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
 		client, _ := b.start(t)
 		locked := pgtest.Begin(t, b.db.Pool(), c.lock)
 		pgtest.Must(client.Insert(t.Context(), c.args, nil))(t)
-		pgtest.Await(t, b.db.Database, "the work", `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+		pgtest.Await(t, b.db.Database, "the job to wait for the lock", `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
 			AND wait_event_type = 'Lock' AND pid <> pg_backend_pid())`)
 		stop()
 		<-ended
@@ -313,8 +316,9 @@ func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
 	})
 }
 
-// A search whose time was over continues in the next pass, not at the next tick.
-func TestASearchWithoutTimeContinuesImmediately(t *testing.T) {
+// A search that ended at its time limit continues in the next pass. A search that reached
+// the tick's limit continues at the next tick.
+func TestUnfinishedSearchContinuesImmediately(t *testing.T) {
 	t.Parallel()
 	for more, reason := range map[bool]string{
 		true:  "the next pass continues immediately",
@@ -326,8 +330,9 @@ func TestASearchWithoutTimeContinuesImmediately(t *testing.T) {
 	}
 }
 
-// A transaction that asks for one diff and does not end stops the handing on of no other.
-func TestADiffAskedForStopsNoOther(t *testing.T) {
+// An open transaction that has enqueued the job of one diff does not prevent the jobs of
+// other diffs.
+func TestOpenEnqueueOfOneDiffDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
 	open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('migrate_external_diff', '{"diff_id": 2}')`)

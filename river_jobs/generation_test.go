@@ -31,7 +31,7 @@ func digestOf(c *config.Config, defs []definitions.Definition) string {
 	return Generations(c, defs)[0].Digest
 }
 
-func TestDigestIsThatOfTheMeaning(t *testing.T) {
+func TestDigestDependsOnTheMeaningOnly(t *testing.T) {
 	t.Parallel()
 	c := configuration(t)
 	digest := func(text string) string { return digestOf(c, parsed(t, text)) }
@@ -65,8 +65,8 @@ children:
 	require.NotEqual(t, all[2].Digest, changed[2].Digest)
 }
 
-// reading is what a worker is that has read these definitions.
-func (b bundle) reading(holder string, defs []definitions.Definition) Deps {
+// workerWith returns the dependencies of a worker that has loaded the given definitions.
+func (b bundle) workerWith(holder string, defs []definitions.Definition) Deps {
 	deps := b.deps
 	deps.Bindings, deps.Definitions = &Bindings{}, defs
 	deps.Runner = &jobrun.Runner{Logger: deps.Logger, Leases: &lease.Manager{
@@ -75,7 +75,8 @@ func (b bundle) reading(holder string, defs []definitions.Definition) Deps {
 	return deps
 }
 
-// install does what `sexton triggers install` does.
+// install installs triggers and generations, as `sexton triggers install` does, and
+// returns the added entries.
 func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...string) map[string]bool {
 	tracked := make([]triggers.Parent, len(parents))
 	for i, table := range parents {
@@ -93,22 +94,22 @@ func (b bundle) runPass(t *testing.T, deps Deps, name string) jobrun.Report {
 
 const onlyChildren = "children: [{table: parents, column: parent_id, on_delete: async_delete}]"
 
-func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
+func TestWorkerWithOtherDefinitionsSkipsTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	both, one := b.deps.Definitions, parsed(t, onlyChildren)
-	earlier, later := b.reading("earlier", one), b.reading("later", both)
+	earlier, later := b.workerWith("earlier", one), b.workerWith("later", both)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	require.Equal(t, jobrun.Done, b.runPass(t, earlier, "main").Outcome,
-		"as long as none is recorded, any is let through")
+		"without an installed generation, any worker may run the job")
 
 	require.Len(t, b.install(t, one, "parents"), 1)
 	added := b.install(t, both, "parents")
-	require.Equal(t, map[string]bool{DefinitionEntry(b.deps.Config, both[1]): true}, added, "the new one alone")
+	require.Equal(t, map[string]bool{DefinitionEntry(b.deps.Config, both[1]): true}, added, "only the new entry is added")
 	require.Empty(t, b.install(t, both, "parents"))
-	was, is := Generations(b.deps.Config, one)[0].Digest, Generations(b.deps.Config, both)[0].Digest
-	require.Equal(t, [][]string{{"ann", "install", "definitions of " + LooseForeignKeys, is + ", was " + was}},
-		b.db.Rows("SELECT actor, action, target, reason FROM sexton.audit"), "once")
+	oldDigest, newDigest := Generations(b.deps.Config, one)[0].Digest, Generations(b.deps.Config, both)[0].Digest
+	require.Equal(t, [][]string{{"ann", "install", "definitions of " + LooseForeignKeys, newDigest + ", was " + oldDigest}},
+		b.db.Rows("SELECT actor, action, target, reason FROM sexton.audit"), "the change is recorded once")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")
 	tokens := b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences")
 	report := b.runPass(t, earlier, "main")
@@ -119,47 +120,48 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 	require.Equal(t, 1, strings.Count(b.log.String(), "other_definitions_installed"),
 		"once a minute")
 	require.Equal(t, tokens, b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences"),
-		"it takes no lease")
-	require.EqualValues(t, 1, b.db.Pending(t), "the tombstone waits")
+		"the pass takes no lease")
+	require.EqualValues(t, 1, b.db.Pending(t), "the tombstone is still pending")
 
 	require.Equal(t, jobrun.Done, b.runPass(t, later, "main").Outcome)
 	require.Zero(t, b.db.Pending(t))
 	require.Equal(t, [][]string{{"1", "1"}, {"2", "NULL"}, {"3", "3"}},
 		b.db.Rows("SELECT id, parent_id FROM notes ORDER BY id"),
-		"a parent that was deleted before is for an audit")
+		"children of a parent that was deleted before the definition was installed are kept")
 }
 
-// No transaction spans databases, so an installation may have come to some of them only.
-func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
+// No transaction spans databases, so an interrupted installation may have changed only
+// some of them. Passes that need two databases with different generations are skipped.
+func TestPassesWaitDuringAPartialInstallation(t *testing.T) {
 	t.Parallel()
-	b, ci := setupTwo(t)
-	every := b.deps.Definitions
-	some := every[:2]
-	before, after := b.reading("before", some), b.reading("after", every)
-	b.install(t, some, "parents")
+	b, ci := setupTwoDatabases(t)
+	all := b.deps.Definitions
+	installed := all[:2]
+	before, after := b.workerWith("before", installed), b.workerWith("after", all)
+	b.install(t, installed, "parents")
 	ci.Track(t, "builds")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 
-	// The jobs database comes last, and is not reached.
+	// The jobs database is the last one, and this installation does not reach it.
 	pgtest.Must2(InstallGenerations(t.Context(), b.db.Connected, []database.Database{ci.Connected},
-		Generations(b.deps.Config, some), "ann"))(t)
+		Generations(b.deps.Config, installed), "ann"))(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), ci.Pool(), func(tx pgx.Tx) error {
-		_, err := InstallGenerationsIn(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
+		_, err := InstallGenerationsIn(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, all))
 		return err
 	}))
 	require.Equal(t, jobrun.Skipped, b.runPass(t, after, "main").Outcome)
-	require.Equal(t, jobrun.Done, b.runPass(t, before, "main").Outcome, "it does nothing in the other database")
+	require.Equal(t, jobrun.Done, b.runPass(t, before, "main").Outcome, "the pass does not need the other database")
 	require.Equal(t, jobrun.Skipped, b.runPass(t, before, "ci").Outcome)
 	require.Equal(t, jobrun.Skipped, b.runPass(t, after, "ci").Outcome)
 
-	b.install(t, every, "parents")
+	b.install(t, all, "parents")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")
 	ci.Exec("UPDATE sexton.fences SET digest = '1:other'")
 	require.Equal(t, jobrun.Skipped, b.runPass(t, after, "main").Outcome,
-		"it has children in a database where others are installed")
+		"the children are in a database with another generation")
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 	require.Equal(t, []string{"main", "ci"}, []string{b.deps.Databases[0].Name, b.deps.Databases[1].Name})
-	differs := pgtest.Must(CompareGenerations(t.Context(), ci.Connected, Generations(b.deps.Config, every)))(t)
+	differs := pgtest.Must(CompareGenerations(t.Context(), ci.Connected, Generations(b.deps.Config, all)))(t)
 	require.Contains(t, differs[LooseForeignKeys], "(1:other) differ from these files")
 
 	ci.Exec("UPDATE sexton.fences SET digest = NULL")
@@ -167,7 +169,8 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 }
 
-// A worker fetches no job of a queue for which others are installed.
+// A worker fetches no job of a queue while other definitions are installed than it has
+// loaded.
 func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -176,7 +179,7 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 		log: b.deps.Logger,
 	}
 	on.setGenerations(Generations(b.deps.Config, b.deps.Definitions))
-	told := func() []string {
+	controlPayloads := func() []string {
 		var payloads []string
 		for _, n := range on.readQueues(t.Context()) {
 			if n.Topic == controlTopic {
@@ -186,24 +189,25 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 		return payloads
 	}
 	resumed := []string{`{"action":"resume","queue":"*"}`}
-	require.Equal(t, resumed, told())
+	require.Equal(t, resumed, controlPayloads())
 	b.install(t, parsed(t, onlyChildren), "parents")
 	for range 2 {
 		require.ElementsMatch(t, []string{
 			`{"action":"pause","queue":"` + LooseForeignKeys + `"}`,
 			`{"action":"resume","queue":"other"}`,
-		}, told())
+		}, controlPayloads())
 	}
 	require.Equal(t, 1, strings.Count(b.log.String(), "other_definitions_installed"))
 	b.install(t, b.deps.Definitions, "parents")
-	require.Equal(t, resumed, told())
+	require.Equal(t, resumed, controlPayloads())
 	require.Contains(t, b.log.String(), "own_definitions_installed")
 }
 
-// Two workers of different files, and deletes, reloads and installations in any order and
-// at the same time, beside native foreign keys that are added with each installation:
-// what those have removed is gone, and nothing else.
-func TestNoInterleavingOfARollingDeployLeavesAnOrphan(t *testing.T) {
+// Two workers with different definitions run passes while rows are deleted, workers
+// reload their definitions and new definitions are installed, in random order and
+// concurrently. Copies of the tables have native foreign keys, and each installation adds
+// one of them. In the end, the workers have deleted the same rows as the native keys.
+func TestRollingDeployLeavesNoOrphan(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -232,13 +236,14 @@ INSERT INTO native.notes TABLE notes;
 INSERT INTO native.labels TABLE labels;
 `
 
-// deploy is a database in which definitions come one after the other.
+// deploy is a database in which several generations of definitions are installed one
+// after the other.
 type deploy struct {
 	bundle
 
 	random *rand.Rand
-	// generations are what may be installed, with their parents and the native key that
-	// each adds.
+	// generations are the generations to install. parents and keys have the tracked
+	// tables of each generation and the native foreign key that it adds.
 	generations [][]definitions.Definition
 	parents     [][]string
 	keys        []string
@@ -266,13 +271,13 @@ func newDeploy(t *testing.T, seed uint64) *deploy {
 	}
 	d.installNext(t)
 	for i := range 2 {
-		d.workers = append(d.workers, d.reading(fmt.Sprint("worker ", i), d.generations[0]))
+		d.workers = append(d.workers, d.workerWith(fmt.Sprint("worker ", i), d.generations[0]))
 	}
 	return d
 }
 
-// installNext installs the next generation. Native keys come once it is through: what is
-// deleted until then may stay.
+// installNext installs the next generation and then adds its native key. Rows of parents
+// that were deleted before may remain.
 func (d *deploy) installNext(t *testing.T) {
 	if d.installed+1 == len(d.generations) {
 		return
@@ -282,8 +287,9 @@ func (d *deploy) installNext(t *testing.T) {
 	d.db.Exec(d.keys[d.installed])
 }
 
-// some are the ids of parents, not all of which live.
-func (d *deploy) some(n int) []int64 {
+// randomParents returns n random IDs of parents. Some of these parents may already be
+// deleted.
+func (d *deploy) randomParents(n int) []int64 {
 	ids := make([]int64, n)
 	for i := range ids {
 		ids[i] = d.random.Int64N(60) + 1
@@ -310,17 +316,17 @@ func (d *deploy) run(t *testing.T) {
 	for range 25 {
 		switch w := d.random.IntN(2); d.random.IntN(6) {
 		case 0, 1:
-			require.NoError(t, d.delete(t.Context(), d.some(3)))
+			require.NoError(t, d.delete(t.Context(), d.randomParents(3)))
 		case 2:
 			require.NoError(t, d.work(t.Context(), w))
-		case 3: // A restart, or a reload, of any of the files.
-			d.workers[w] = d.reading(fmt.Sprint("worker ", w), d.generations[d.random.IntN(len(d.generations))])
-		default: // All at once.
+		case 3: // A worker restarts or reloads with any of the generations.
+			d.workers[w] = d.workerWith(fmt.Sprint("worker ", w), d.generations[d.random.IntN(len(d.generations))])
+		default: // Both workers, a deletion and perhaps an installation run concurrently.
 			var together sync.WaitGroup
 			var failed [3]error
 			together.Go(func() { failed[0] = d.work(t.Context(), 0) })
 			together.Go(func() { failed[1] = d.work(t.Context(), 1) })
-			ids := d.some(4)
+			ids := d.randomParents(4)
 			together.Go(func() { failed[2] = d.delete(t.Context(), ids) })
 			if d.random.IntN(2) == 0 {
 				d.installNext(t)
@@ -332,8 +338,8 @@ func (d *deploy) run(t *testing.T) {
 	for d.installed+1 < len(d.generations) {
 		d.installNext(t)
 	}
-	require.NoError(t, d.delete(t.Context(), d.some(5)))
-	d.workers[0] = d.reading("last", d.generations[d.installed])
+	require.NoError(t, d.delete(t.Context(), d.randomParents(5)))
+	d.workers[0] = d.workerWith("last", d.generations[d.installed])
 	deadline := time.Now().Add(time.Minute)
 	for d.db.Pending(t) > 0 {
 		require.NoError(t, d.work(t.Context(), 1))
@@ -346,9 +352,9 @@ func (d *deploy) run(t *testing.T) {
 			parent = "children"
 		}
 		require.Empty(t, d.db.Rows(fmt.Sprintf(`SELECT id, %[2]s FROM %[1]s EXCEPT SELECT id, %[2]s FROM native.%[1]s
-			EXCEPT SELECT id, NULL FROM %[1]s`, table, column)), "what native keys have removed from %s is gone", table)
+			EXCEPT SELECT id, NULL FROM %[1]s`, table, column)), "rows that native keys have removed from %s", table)
 		require.Empty(t, d.db.Rows(fmt.Sprintf(`SELECT child.id FROM native.%[1]s AS child JOIN native.%[3]s AS parent ON parent.id = child.%[2]s
 			WHERE NOT EXISTS (SELECT FROM %[1]s AS kept WHERE kept.id = child.id AND kept.%[2]s = child.%[2]s)`, table, column, parent)),
-			"what has a parent is left in %s", table)
+			"rows with a parent that are missing in %s", table)
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// ghostBundle is the reference application with Ada (1), who wrote an issue, and what
-// jobs need to work on it.
+// ghostBundle returns a bundle of the reference application with the users Ada (1) and
+// Ben (2). Each has written an issue.
 func ghostBundle(t *testing.T) bundle {
-	return application(t, `
+	return newApplication(t, `
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path, creator_id) VALUES (1, 1, 'project', 'project', 1);
@@ -48,7 +48,7 @@ func TestGhostUsersWorker(t *testing.T) {
 	require.Len(t, b.db.Rows("SELECT FROM users"), 2, "the second run changes nothing")
 }
 
-func TestGhostUsersAreDueByTheirTime(t *testing.T) {
+func TestDeferredGhostUsersAreNotDue(t *testing.T) {
 	t.Parallel()
 	b := ghostBundle(t)
 	b.db.Exec("INSERT INTO users_ghost_user_migrations (user_id, consume_after, created_at, updated_at) VALUES (1, now() + interval '1 hour', now(), now())")
@@ -61,7 +61,7 @@ func TestGhostUsersAreDueByTheirTime(t *testing.T) {
 	require.False(t, b.due(t, GhostUsers).Now, "paused")
 }
 
-// A kind that fails as a whole is left alone by the wake-ups, longer each time, until a
+// If a pass fails as a whole, wake-ups start no pass during an increasing pause, until a
 // pass succeeds.
 func TestGhostUsersBackOff(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestGhostUsersBackOff(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"), "no job while the pause lasts")
 
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")
-	b.ran(t, MigrateRecordsToGhostUserArgs{})
+	b.mustRun(t, MigrateRecordsToGhostUserArgs{})
 	require.Zero(t, b.deps.Bindings.ghosts.wait(time.Now()))
 }
 
@@ -104,19 +104,19 @@ func TestGhostErrorRate(t *testing.T) {
 	}
 }
 
-// runGhosts runs one pass and returns how often it counted each of the alerts.
+// runGhosts runs one pass and returns how often it counted each of the two alerts.
 func (b bundle) runGhosts(t *testing.T) (backlog, errors int64) {
-	ended := &endings{}
-	b.deps.Runner.Observer = ended
+	observer := &lastRun{}
+	b.deps.Runner.Observer = observer
 	b.log.Take()
-	require.Equal(t, jobrun.Done, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
-	return ended.last.Counts[metrics.GhostBacklogAlerts][""], ended.last.Counts[metrics.GhostErrorAlerts][""]
+	require.Equal(t, jobrun.Done, b.mustRun(t, MigrateRecordsToGhostUserArgs{}).Outcome)
+	return observer.ended.Counts[metrics.GhostBacklogAlerts][""], observer.ended.Counts[metrics.GhostErrorAlerts][""]
 }
 
-// endings keeps how the last run ended.
-type endings struct{ last jobrun.Ended }
+// lastRun is an Observer that stores the last ended run.
+type lastRun struct{ ended jobrun.Ended }
 
-func (e *endings) RunEnded(ended jobrun.Ended) { e.last = ended }
+func (r *lastRun) RunEnded(ended jobrun.Ended) { r.ended = ended }
 
 const (
 	backlogWarning = `level=WARN msg=ghost_users_backlog`
@@ -146,7 +146,7 @@ func TestGhostErrorAlertAndFailures(t *testing.T) {
 	}
 	require.Regexp(t, `msg=run_ended .*processed=8 failed=2`, log)
 
-	// The same share of fewer users says nothing.
+	// With fewer than ghostErrorsFrom users, the same share of failures causes no alert.
 	b.db.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
 	backlog, errors = b.runGhosts(t)
 	require.Equal(t, []int64{0, 0}, []int64{backlog, errors})
@@ -168,26 +168,27 @@ func TestGhostBacklogAlert(t *testing.T) {
 
 	b.db.Exec("DELETE FROM users_ghost_user_migrations WHERE user_id = 2001")
 	backlog, errors = b.runGhosts(t)
-	require.Equal(t, []int64{0, 0}, []int64{backlog, errors}, "a thousand are no alert")
+	require.Equal(t, []int64{0, 0}, []int64{backlog, errors}, "1,000 pending users cause no alert")
 	require.NotContains(t, b.log.String(), backlogWarning)
 }
 
-// A run that waits for a lock of others to its end says which session held it.
-func TestGhostUsersNameTheSessionInTheWay(t *testing.T) {
+// A run that waits for another session's row lock until its end reports which session
+// held the lock.
+func TestGhostUsersReportTheLockHolder(t *testing.T) {
 	t.Parallel()
 	b := ghostBundle(t)
 	b.deps.Config.GhostUsers.MaxRuntime = 10 * time.Second
 	b.db.Exec("SELECT sexton.delete_user(1, 2)")
 	tx := pgtest.Begin(t, b.db.Pool(), "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
-	require.Equal(t, jobrun.OverLimit, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
+	require.Equal(t, jobrun.OverLimit, b.mustRun(t, MigrateRecordsToGhostUserArgs{}).Outcome)
 	reason := fmt.Sprintf(`row locked by pid %d\b`, tx.Conn().PgConn().PID())
 	require.Regexp(t, `msg=run_ended .*held\\":\\"issues: `+reason, b.log.String())
 	require.Equal(t, "0", pgtest.Scalar[string](t, b.db.Database,
 		"SELECT attempts::text FROM users_ghost_user_migrations"))
 }
 
-// TestOneFailureIsLoggedOnce has a pass of each kind fail, and looks at the lines that
-// name the cause: of jobrun, of the kind and of River.
+// If a pass of any kind fails, exactly one log line contains the cause: of jobrun, of the
+// kind or of River.
 func TestOneFailureIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	const noBatch = "ALTER FUNCTION sexton.begin_batch RENAME TO gone"
@@ -249,8 +250,9 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 			b.db.Exec("ALTER TABLE merge_request_diff_files RENAME TO gone")
 			return b
 		}, "level=ERROR msg=run_failed", "merge_request_diff_files"},
-		// Behind the run no line of it can tell of the failure.
-		"the end of a job": {AdjournedGroupDeletionArgs{}, func(t *testing.T) bundle {
+		// The run has ended successfully, so only the error of the job reports the
+		// failure.
+		"completion of a job": {AdjournedGroupDeletionArgs{}, func(t *testing.T) bundle {
 			b := groupBundle(t)
 			b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'never completed'; END $$")
 			b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE ON sexton.river_job FOR EACH ROW WHEN (NEW.state = 'completed') EXECUTE FUNCTION refuse()")
@@ -261,7 +263,7 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 		require.Equal(t, river.EventKindJobFailed, b.workOne(t, c.args).Kind)
 		var lines []string
 		for line := range strings.Lines(b.log.String()) {
-			// Statistics are part of the run's line, whatever its outcome.
+			// The statistics, which may contain the cause, are omitted.
 			line, _, _ = strings.Cut(line, " stats=")
 			if strings.Contains(line, c.cause) || strings.Contains(line, "run_failed") ||
 				strings.Contains(line, "Job errored") {

@@ -22,8 +22,8 @@ import (
 	"sexton/triggers"
 )
 
-// destroyBundle is groupBundle with both groups due, and a project with an issue in group
-// 10.
+// destroyBundle returns a groupBundle in which both groups are due and group 10 has a
+// project with an issue.
 func destroyBundle(t *testing.T) bundle {
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo)
@@ -47,12 +47,12 @@ func TestGroupDestroyWorker(t *testing.T) {
 
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t,
 		GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind,
-		"a group that is gone is no error")
+		"a deleted group is not an error")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_destroyed'"), 1)
 }
 
-// Two users may each have asked for it. Whoever comes second finds the group in hand or
-// gone, and all is told once.
+// If two users have requested the deletion, the second job finds the group locked or
+// deleted. The deletion is reported once.
 func TestGroupDestroyOfTwoUsers(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
@@ -74,8 +74,8 @@ func TestGroupDestroyOfTwoUsers(t *testing.T) {
 		b.db.Rows("SELECT count(*) FROM sexton.runs WHERE kind = 'group_destroy' AND stats ->> 'outcome' = 'destroyed'"))
 }
 
-// A group that something stands in the way of is tried again, with the reason recorded.
-func TestGroupDestroyThatIsStuck(t *testing.T) {
+// If a trigger prevents the deletion, the job fails with the reason and is retried.
+func TestStuckGroupDestroyFails(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
 	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$;
@@ -89,9 +89,9 @@ func TestGroupDestroyThatIsStuck(t *testing.T) {
 	require.Contains(t, b.log.String(), "msg=group_stuck")
 }
 
-// Whoever holds the lease is at it already; the job comes back without having lost an
+// If another process holds the group's lease, the job is snoozed without counting an
 // attempt.
-func TestGroupDestroyUnderALeaseThatIsTaken(t *testing.T) {
+func TestGroupDestroyWaitsForAHeldLease(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "other"}
@@ -102,23 +102,23 @@ func TestGroupDestroyUnderALeaseThatIsTaken(t *testing.T) {
 	require.Len(t, b.db.Rows("SELECT FROM issues"), 1)
 }
 
-// In the foreground the job runs under the same lease; what is not done goes on in a
-// successor.
+// In the foreground, the job deletes the group in the same way. An unfinished deletion
+// counts as over the limit, so that a successor continues it.
 func TestGroupDestroyInTheForeground(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
-	at := slices.IndexFunc(Jobs(b.deps.Config), func(job Job) bool { return job.Kind == GroupDestroy })
+	index := slices.IndexFunc(Jobs(b.deps.Config), func(job Job) bool { return job.Kind == GroupDestroy })
 	args := pgtest.Must(json.Marshal(GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}))(t)
-	report := pgtest.Must(Jobs(b.deps.Config)[at].Run(t.Context(), b.deps, Pass{Database: "main", Args: args}))(t)
+	report := pgtest.Must(Jobs(b.deps.Config)[index].Run(t.Context(), b.deps, Pass{Database: "main", Args: args}))(t)
 	require.Equal(t, jobrun.Done, report.Outcome)
 	require.True(t, groupResult(&groupdelete.Stats{Outcome: groupdelete.Unfinished}).Over)
 }
 
-// groupBundle is the reference application with an administrator (1), Ada (2), the groups
-// 10 and 11, which the administrator and Ada have scheduled, and what jobs need to work
-// on it. Nobody works on the destructions.
+// groupBundle returns a bundle of the reference application with an administrator (1),
+// Ada (2), and the groups 10 and 11, whose deletion the administrator and Ada have
+// scheduled. The queue group_destroy is paused.
 func groupBundle(t *testing.T) bundle {
-	b := application(t, `
+	b := newApplication(t, `
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 		INSERT INTO users (id, username, email, name, admin) VALUES (1, 'admin', 'admin@example.com', 'Admin', true), (2, 'ada', 'ada@example.com', 'Ada', false);
 		INSERT INTO groups (id, name, path) VALUES (10, 'Ten', 'ten'), (11, 'Eleven', 'eleven');
@@ -141,11 +141,11 @@ func TestAdjournedGroupsWorker(t *testing.T) {
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"10", "1"}},
 		b.db.Rows("SELECT args ->> 'group_id', args ->> 'user_id' FROM sexton.river_job WHERE kind = 'group_destroy'"))
-	fell := pgtest.Scalar[time.Time](t, b.db.Database, `SELECT (marked_for_deletion_on + 1)::timestamp AT TIME ZONE 'UTC'
+	expired := pgtest.Scalar[time.Time](t, b.db.Database, `SELECT (marked_for_deletion_on + 1)::timestamp AT TIME ZONE 'UTC'
 		+ make_interval(days => (now() AT TIME ZONE 'UTC')::date - sexton.group_deletion_cutoff()) FROM groups WHERE id = 10`)
 	job := rivertype.JobRow{CreatedAt: time.Now(), Metadata: pgtest.Scalar[[]byte](t, b.db.Database,
 		"SELECT metadata::text::bytea FROM sexton.river_job WHERE kind = 'group_destroy'")}
-	require.True(t, fell.Equal(dueAt(&job)), "%s: latency begins when the period is over, at %s", dueAt(&job), fell)
+	require.True(t, expired.Equal(dueAt(&job)), "%s: latency counts from the end of the period, %s", dueAt(&job), expired)
 	job.Metadata = []byte(`{}`)
 	require.Equal(t, job.CreatedAt, dueAt(&job))
 	require.Equal(t, [][]string{{"eleven"}}, b.db.Rows("SELECT path FROM groups WHERE marked_for_deletion_on IS NULL"))
@@ -173,17 +173,17 @@ func TestAdjournedGroupsAreNotDueWhilePausedOrDeferred(t *testing.T) {
 	b.db.Exec("DELETE FROM sexton.river_queue")
 	b.db.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
 		VALUES ('{}', $1, 25, $1, now() + interval '10 minutes', 'retryable')`, AdjournedGroupDeletion)
-	rest := func() time.Duration {
+	retryDelay := func() time.Duration {
 		return pgtest.Must(adjournedGroups(b.deps.Config).retryDelay(t.Context(), b.deps, b.db.Connected))(t)
 	}
-	require.InDelta(t, 600, rest().Seconds(), 60, "the next attempt has its time")
+	require.InDelta(t, 600, retryDelay().Seconds(), 60, "wake-ups wait for the next attempt")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now() + interval '3 days', attempted_at = now() - interval '10 minutes'")
-	require.InDelta(t, 3000, rest().Seconds(), 60, "a job that waits for days would keep out those of the ticks")
+	require.InDelta(t, 3000, retryDelay().Seconds(), 60, "a job that waits for days would prevent the jobs of ticks")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now()")
-	require.Zero(t, rest())
+	require.Zero(t, retryDelay())
 }
 
-func TestFailedPassIsTriedAgain(t *testing.T) {
+func TestFailedPassIsRetried(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo + "; DROP FUNCTION sexton.decide_group_deletion")
@@ -192,7 +192,7 @@ func TestFailedPassIsTriedAgain(t *testing.T) {
 		"SELECT finalized_at IS NOT NULL, attempt, max_attempts FROM sexton.river_job WHERE kind = $1",
 		AdjournedGroupDeletion))
 	require.Contains(t, b.log.String(), "msg=run_failed")
-	require.Empty(t, b.db.Rows("SELECT FROM sexton.group_deletion_failures"), "no group is to blame")
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.group_deletion_failures"), "no group counts as failed")
 }
 
 func TestFailedGroupIsLogged(t *testing.T) {
@@ -207,8 +207,9 @@ func TestFailedGroupIsLogged(t *testing.T) {
 	require.InDelta(t, time.Minute, b.due(t, AdjournedGroupDeletion).In, float64(10*time.Second))
 }
 
-// A kind whose tables did not fit at the start waits until they do.
-func TestTablesThatDidNotFitAreCheckedAgain(t *testing.T) {
+// If the tables do not fit at the start, each pass checks them again and runs as soon as
+// they fit.
+func TestWrongTablesAreCheckedAgain(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo + "; ALTER TABLE members RENAME requested_at TO asked_at")
@@ -219,7 +220,7 @@ func TestTablesThatDidNotFitAreCheckedAgain(t *testing.T) {
 	require.Len(t, b.deps.Bindings.Held(), 1)
 	require.Contains(t, b.deps.Bindings.Held()[0], wrong)
 	b.db.Exec("ALTER TABLE members RENAME asked_at TO requested_at")
-	b.ran(t, AdjournedGroupDeletionArgs{})
+	b.mustRun(t, AdjournedGroupDeletionArgs{})
 	require.Empty(t, b.deps.Bindings.Held())
 	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 2)
 }
@@ -235,8 +236,8 @@ func TestWithoutAPeriodTheJobIsSkipped(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job WHERE state <> 'completed'"), "no successor")
 }
 
-// Marks that make something due wake a sleeping worker, wherever they are set; all others
-// wake nobody.
+// A mark of a group or schedule wakes the job if its date makes a group due. Other
+// changes do not wake the job.
 func TestMarksWakeTheJob(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
@@ -262,9 +263,9 @@ func TestMarksWakeTheJob(t *testing.T) {
 		{"INSERT INTO groups (id, name, path, marked_for_deletion_on) VALUES (13, 'Thirteen', 'thirteen', current_date - 99)", true},
 	} {
 		b.db.Exec(step.statement)
-		pgtest.Exec(t, conn, "SELECT pg_notify($1, 'that is all')", triggers.WakeChannel)
+		pgtest.Exec(t, conn, "SELECT pg_notify($1, 'end of step')", triggers.WakeChannel)
 		woken := false
-		for payload := ""; payload != "that is all"; {
+		for payload := ""; payload != "end of step"; {
 			payload = pgtest.Must(conn.WaitForNotification(t.Context()))(t).Payload
 			woken = woken || payload == AdjournedGroupDeletion
 		}
@@ -273,9 +274,9 @@ func TestMarksWakeTheJob(t *testing.T) {
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM group_deletion_schedules"))
 }
 
-// A transaction that asks for the destruction of one group and does not end is no failed
-// attempt of that group, and stops no other.
-func TestAGroupAskedForStopsNoOther(t *testing.T) {
+// An open transaction that has enqueued the deletion of one group counts as no failed
+// attempt of that group, and does not prevent the jobs of other groups.
+func TestOpenEnqueueOfOneGroupDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo)
@@ -293,8 +294,8 @@ func TestAGroupAskedForStopsNoOther(t *testing.T) {
 		b.db.Rows("SELECT args ->> 'group_id' FROM sexton.river_job ORDER BY 1"))
 }
 
-// Groups of another table, with keys of type uuid, go through both jobs, and a mark that
-// the application sets wakes the first.
+// Groups of a configured table with uuid keys are deleted by both jobs, and a mark that
+// the application sets wakes the first job.
 func TestGroupsOfAnotherTable(t *testing.T) {
 	t.Parallel()
 	const id = "00000000-0000-0000-0000-00000000000a"
@@ -309,10 +310,10 @@ func TestGroupsOfAnotherTable(t *testing.T) {
 		INSERT INTO organizations VALUES ('`+id+`', 'ten');
 		INSERT INTO documents SELECT n, '`+id+`' FROM generate_series(1, 100) AS n`, of)
 	const key = "SEXTON_ADJOURNED_GROUPS__"
-	b := over(t, db, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false", key+"ENABLED=true", key+"GROUPS__TABLE=organizations",
+	b := newBundle(t, db, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false", key+"ENABLED=true", key+"GROUPS__TABLE=organizations",
 		key+"GROUPS__KEY=uid",
 		key+"GROUPS__MARKED_ON=deleted_on", key+"GROUPS__MARKED_BY=deleted_by", key+"PERIOD=30d", key+"RENAME=slug")
-	b.kinds()
+	b.insertKinds()
 	conn := pgtest.Connect(t, db.URL)
 	cfg, parents := Tracking(b.deps.Config, db.Connected, nil)
 	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)

@@ -14,9 +14,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// worked lets a real client work one job, which does not fail, and returns how that
-// ended.
-func (b bundle) worked(t *testing.T, database string) *river.Event {
+// workDatabase runs one job for a database in a River client, and requires that the job
+// has no error. It returns the event of the job's end.
+func (b bundle) workDatabase(t *testing.T, database string) *river.Event {
 	event := b.workOne(t, LooseForeignKeysCleanupArgs{Database: database})
 	require.Empty(t, event.Job.Errors)
 	return event
@@ -31,7 +31,7 @@ func TestWorkerCleansUp(t *testing.T) {
 	b := setup(t)
 	b.db.Exec("DELETE FROM parents WHERE id <= 2")
 
-	result := b.worked(t, "main")
+	result := b.workDatabase(t, "main")
 	require.Equal(t, river.EventKindJobCompleted, result.Kind)
 	require.Equal(t, LooseForeignKeys, result.Job.Queue)
 	after := [][]string{
@@ -46,24 +46,25 @@ func TestWorkerCleansUp(t *testing.T) {
 	require.Equal(t, [][]string{{"done", "2", "4", "2"}},
 		b.db.Rows("SELECT outcome, stats ->> 'processed', stats ->> 'delete_count', stats ->> 'update_count' FROM sexton.runs"))
 
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Equal(t, after, b.state(), "the second run changes nothing")
 	require.Equal(t, [][]string{{"t", "1"}, {"f", "1"}},
 		b.db.Rows("SELECT changed, folded FROM sexton.runs ORDER BY id"))
 }
 
-// A role that may enqueue may leave its transaction open: its job cannot be seen then,
-// and keeps out every equal one.
-func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
+// A role that may enqueue can leave its transaction open. Other sessions cannot see that
+// job, and an equal job would wait for the transaction. The subscription then inserts a
+// second job, which does the work.
+func TestOpenEnqueueOfTheSameJobDoesNotBlockWork(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]string{
-		"nothing waits":            "DELETE FROM sexton.river_job",
-		"a job waits for its time": "UPDATE sexton.river_job SET state = 'scheduled', scheduled_at = now() + interval '1 hour'",
+		"no other job":    "DELETE FROM sexton.river_job",
+		"a scheduled job": "UPDATE sexton.river_job SET state = 'scheduled', scheduled_at = now() + interval '1 hour'",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.kinds()
+			b.insertKinds()
 			b.enqueue(t, LooseForeignKeysCleanupArgs{Database: "main"})
 			b.db.Exec(before)
 			open := pgtest.Begin(t, b.db.Pool(),
@@ -83,15 +84,15 @@ func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 	}
 }
 
-func TestWorkerLeavesALeaseThatIsTaken(t *testing.T) {
+func TestWorkerSkipsAHeldLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	b.db.Exec("INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) VALUES ($1, 1, 'other', now(), now() + interval '1 hour')",
 		LooseForeignKeysLease("main"))
 
-	result := b.worked(t, "main")
-	require.Equal(t, river.EventKindJobCompleted, result.Kind, "the job has succeeded and is not tried again")
+	result := b.workDatabase(t, "main")
+	require.Equal(t, river.EventKindJobCompleted, result.Kind, "the job has succeeded and is not retried")
 	require.EqualValues(t, 1, b.db.Pending(t))
 	require.Equal(t, [][]string{{"skipped"}}, b.db.Rows("SELECT outcome FROM sexton.runs"))
 	require.Contains(t, b.log.String(), "failed to obtain lock")
@@ -104,33 +105,33 @@ func TestWorkerRefusesAnUnknownDatabase(t *testing.T) {
 	require.Equal(t, `run loose_foreign_keys_cleanup: no database is configured under the name "ci"`,
 		result.Job.Errors[0].Error)
 	require.Equal(t, river.EventKindJobFailed, result.Kind)
-	require.Equal(t, rivertype.JobStateDiscarded, result.Job.State, "one try and no more")
+	require.Equal(t, rivertype.JobStateDiscarded, result.Job.State, "the job has one attempt")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.runs"))
 }
 
-// One table that is changed under a definition stops neither other tables nor other
-// parents, and nothing is forgotten.
-func TestWorkerGoesOnBesideADefinitionThatNoLongerFits(t *testing.T) {
+// If a column of one child table is renamed, its tombstones are deferred. Other tables
+// and other parents are processed.
+func TestWorkerSkipsADefinitionThatNoLongerFits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	b.db.Exec("ALTER TABLE notes RENAME parent_id TO parent")
 
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	const reason = "table notes has no column parent_id"
 	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Equal(t, 1, strings.Count(b.log.String(), "definitions.yml:5:30: notes[0].column: "+reason+
-		" (did you mean parent?)"), "once is enough")
+		" (did you mean parent?)"), "the error is logged once")
 	require.Equal(t, [][]string{{"done", "notes", reason}},
 		b.db.Rows("SELECT DISTINCT outcome, stats -> 'errors' -> 0 ->> 'table', stats -> 'errors' -> 0 ->> 'message' FROM sexton.runs"))
-	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "the other table is cleaned")
+	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "rows of the other table are deleted")
 	require.Equal(t, [][]string{{"0", "t", "notes: " + reason}},
 		b.db.Rows("SELECT cleanup_attempts, consume_after > now(), last_error FROM loose_foreign_keys_deleted_records"),
-		"the work waits for better definitions, and nothing is to blame")
+		"the tombstone is deferred without a counted attempt")
 
 	b.db.Exec("ALTER TABLE notes RENAME parent TO parent_id; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Zero(t, b.db.Pending(t))
 	require.Empty(t, b.db.Rows("SELECT FROM notes WHERE parent_id = 1"))
 }
@@ -145,22 +146,22 @@ func TestWorkerTracksNewPartitions(t *testing.T) {
 	b.db.Track(t, "parents")
 	b.db.Exec("CREATE TABLE parents_2 PARTITION OF parents FOR VALUES FROM (10) TO (20)")
 
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.Contains(t, b.log.String(), "partition_triggers_installed")
 	require.Contains(t, b.log.String(), "parents_2")
 	b.db.Exec("INSERT INTO parents VALUES (11); INSERT INTO children VALUES (7, 11); DELETE FROM parents_2 WHERE id = 11")
 	require.Equal(t, [][]string{{"public.parents", "11"}},
 		b.db.Rows("SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records"))
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.NotContains(t, b.state(), []string{"child", "7", "11"})
 }
 
-// What comes in while a job ends must not wait for the next tick: the job's last act
-// looks once more.
-func TestSuccessorIsInsertedWhereSomethingIsDue(t *testing.T) {
+// A tombstone that is inserted while a job ends does not wait for the next tick. The job
+// queries again at its end and inserts a successor.
+func TestSuccessorIsInsertedIfRowsAreDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	// A deletion that comes in when the pass has looked for the last time.
+	// The trigger inserts a tombstone after the last query of the pass.
 	b.db.Exec(`CREATE SEQUENCE once;
 		CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
@@ -171,15 +172,15 @@ func TestSuccessorIsInsertedWhereSomethingIsDue(t *testing.T) {
 		END $$;
 		CREATE TRIGGER late AFTER UPDATE OF ended_at ON sexton.runs FOR EACH ROW EXECUTE FUNCTION late()`)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	require.GreaterOrEqual(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.river_job"), int64(2))
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.runs WHERE error IS NOT NULL"))
 	require.Equal(t, "loose_foreign_keys_cleanup true",
 		pgtest.Scalar[string](t, b.db.Database, `SELECT concat_ws(' ', job.metadata -> 'output' ->> 'kind', (job.metadata -> 'output' ? 'run_id')::text,
-			job.metadata -> 'output' ->> 'stats') FROM sexton.river_job AS job ORDER BY job.id LIMIT 1`), "the statistics are in the history alone")
+			job.metadata -> 'output' ->> 'stats') FROM sexton.river_job AS job ORDER BY job.id LIMIT 1`), "only the history contains the statistics")
 }
 
-// A job that was taken from this worker is another one's to finish.
+// A job that was taken from this worker is not completed by it, and gets no successor.
 func TestReclaimedJobIsNotFinished(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -197,7 +198,7 @@ func TestReclaimedJobIsNotFinished(t *testing.T) {
 	<-done
 	stop()
 	require.Equal(t, [][]string{{"running", "{test,other}"}},
-		b.db.Rows("SELECT state, attempted_by FROM sexton.river_job"), "no successor either")
+		b.db.Rows("SELECT state, attempted_by FROM sexton.river_job"), "the job is still running, without a successor")
 }
 
 func TestArgsAreFrozen(t *testing.T) {
@@ -225,35 +226,35 @@ func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 	require.False(t, insert("main").UniqueSkippedAsDuplicate)
 }
 
-// A worker tells triggers that the limit is reached, and waits where it is to; what was
-// kept expires once undo is off.
-func TestWorkerBoundsWhatIsKept(t *testing.T) {
+// At its limit, undo keeps no more rows, or the worker waits if it is configured so. Kept
+// rows expire after undo was switched off.
+func TestWorkerLimitsTheUndoSize(t *testing.T) {
 	t.Parallel()
 	const undo, on = "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h"
-	left := func(b bundle) [][]string {
+	undoState := func(b bundle) [][]string {
 		return b.db.Rows("SELECT sum(rows)::text, sum(left_out)::text, (SELECT (full_since IS NOT NULL)::text FROM sexton.undo_state) FROM sexton.undo")
 	}
 	with := func(b bundle, environ ...string) bundle {
 		b.deps.Config, b.deps.Bindings = configuration(t, environ...), &Bindings{}
 		return b
 	}
-	b := working(t, dbtest.TrackedWithUndo(t, tables, "parents"), on, undo+"MAX_SIZE=1")
+	b := withDefinitions(t, dbtest.TrackedWithUndo(t, tables, "parents"), on, undo+"MAX_SIZE=1")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	b.worked(t, "main")
+	b.workDatabase(t, "main")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")
-	require.Equal(t, [][]string{{"1", "4", "true"}}, left(b), "children and note of the first, and then the second")
+	require.Equal(t, [][]string{{"1", "4", "true"}}, undoState(b), "the children and the note of the first parent, and the second parent, are not kept")
 	require.Contains(t, b.log.String(), "undo_max_size_reached")
 
 	waiting := with(b, on, undo+"MAX_SIZE=1", undo+"WHEN_FULL=wait")
 	event := waiting.workOne(t, LooseForeignKeysCleanupArgs{Database: "main"})
 	require.Contains(t, event.Job.Errors[0].Error, "raise it, lower undo.keep, or set undo.when_full to left_out")
 	require.EqualValues(t, 1, b.db.Pending(t))
-	with(b, on).worked(t, "main")
+	with(b, on).workDatabase(t, "main")
 	require.Zero(t, b.db.Pending(t))
-	require.Equal(t, "false", left(b)[0][2], "without a limit it is not reached")
+	require.Equal(t, "false", undoState(b)[0][2], "the mark is removed without a limit")
 
 	b.db.Exec("UPDATE sexton.undo_state SET keep = '-3 days'")
-	with(b).worked(t, "main")
+	with(b).workDatabase(t, "main")
 	require.Equal(t, [][]string{{"sexton.undo_rest"}},
 		b.db.Rows("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sexton.undo'::regclass"))
 }

@@ -35,7 +35,7 @@ notes:
 `
 
 // bundle is a database with three parents, of which each has two children and a note, and
-// what jobs need to work on it.
+// the dependencies of jobs that work on it.
 type bundle struct {
 	db   *dbtest.DB
 	deps Deps
@@ -43,7 +43,7 @@ type bundle struct {
 }
 
 func setup(t *testing.T, environ ...string) bundle {
-	return working(t, dbtest.Tracked(t, tables, "parents"), environ...)
+	return withDefinitions(t, dbtest.Tracked(t, tables, "parents"), environ...)
 }
 
 const tables = `
@@ -56,15 +56,15 @@ const tables = `
 		INSERT INTO children SELECT id, id % 3 + 1 FROM generate_series(1, 6) AS id;
 		INSERT INTO notes SELECT id, id FROM parents;`
 
-func working(t *testing.T, db *dbtest.DB, environ ...string) bundle {
+func withDefinitions(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile)}))(t)
-	b := over(t, db, environ...)
+	b := newBundle(t, db, environ...)
 	b.deps.Definitions = defs
 	return b
 }
 
-// over is what jobs need to work on a database.
-func over(t *testing.T, db *dbtest.DB, environ ...string) bundle {
+// newBundle returns a bundle for a database, without definitions.
+func newBundle(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 	log := &pgtest.Journal{}
 	logger := log.Logger()
 	return bundle{db: db, log: log, deps: Deps{
@@ -74,18 +74,18 @@ func over(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 	}}
 }
 
-// application is the reference application with these rows, for some kinds without the
-// loose foreign keys.
-func application(t *testing.T, rows string, environ ...string) bundle {
+// newApplication returns a bundle of the reference application with the given rows and
+// without loose foreign keys, unless environ enables them.
+func newApplication(t *testing.T, rows string, environ ...string) bundle {
 	db := dbtest.Reference(t)
 	db.Exec(rows)
-	b := over(t, db, append([]string{"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"}, environ...)...)
-	b.kinds()
+	b := newBundle(t, db, append([]string{"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"}, environ...)...)
+	b.insertKinds()
 	return b
 }
 
-// kinds describes the kinds to the database, as the worker does at its start.
-func (b bundle) kinds() {
+// insertKinds describes the kinds to the database, as the worker does at its start.
+func (b bundle) insertKinds() {
 	b.db.Exec("DELETE FROM sexton.job_kinds")
 	for _, k := range Kinds(b.deps.Config) {
 		b.db.Exec("INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, $2, $3, $4, $5)",
@@ -93,7 +93,7 @@ func (b bundle) kinds() {
 	}
 }
 
-// workOne lets a real client work one job and returns how it ended.
+// workOne runs one job in a River client and returns the event of its end.
 func (b bundle) workOne(t *testing.T, args river.JobArgs) *river.Event {
 	client, stop := b.start(t)
 	defer stop()
@@ -103,7 +103,7 @@ func (b bundle) workOne(t *testing.T, args river.JobArgs) *river.Event {
 	return <-events
 }
 
-// start starts a client, which is stopped at the end of the test at the latest.
+// start starts a River client. The client is stopped by stop, or at the end of the test.
 func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) {
 	client = b.newClient(t, "test")
 	require.NoError(t, client.Start(t.Context()))
@@ -112,18 +112,19 @@ func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) 
 	return client, stop
 }
 
-// newClient is River's client with a listener for its notifications.
+// newClient returns a River client with a running listener that receives its
+// notifications.
 func (b bundle) newClient(t *testing.T, id string) *river.Client[pgx.Tx] {
 	listener := &listen.Listener{
 		Database: "main", Conn: pgtest.Must(pgx.ParseConfig(b.db.URL))(t), Pool: b.db.Pool(),
 		Logger: pgtest.Logger(t),
 	}
 	client := pgtest.Must(NewClient(b.deps, id, listener))(t)
-	hear, heard := listener.OnTopic, make(chan struct{}, 1)
+	forward, received := listener.OnTopic, make(chan struct{}, 1)
 	listener.OnTopic = func(payload string) {
-		hear(payload)
+		forward(payload)
 		select {
-		case heard <- struct{}{}:
+		case received <- struct{}{}:
 		default:
 		}
 	}
@@ -136,23 +137,23 @@ func (b bundle) newClient(t *testing.T, id string) *river.Client[pgx.Tx] {
 	})
 	pgtest.WaitFor(t, "the listener to receive", func(context.Context) (bool, error) {
 		b.db.Exec("SELECT pg_notify('sexton.river_insert', '{}')")
-		return len(heard) > 0, nil
+		return len(received) > 0, nil
 	})
 	return client
 }
 
-// enqueue inserts a job as SQL does.
+// enqueue inserts a job with the SQL function enqueue.
 func (b bundle) enqueue(t *testing.T, args river.JobArgs) {
 	pgtest.Must(Enqueue(t.Context(), b.db.Pool(), b.db.Connected, args.Kind(), args, nil))(t)
 }
 
-// ran runs one pass in the foreground, which does not fail.
-func (b bundle) ran(t *testing.T, args river.JobArgs) jobrun.Report {
+// mustRun runs one pass in the foreground and requires that it returns no error.
+func (b bundle) mustRun(t *testing.T, args river.JobArgs) jobrun.Report {
 	return pgtest.Must(run(t.Context(), b.deps, args))(t)
 }
 
 func configuration(t *testing.T, environ ...string) *config.Config {
-	// The tests hand over connected databases, so nobody dials this address.
+	// The databases are already connected, so this address is never used.
 	return pgtest.Must(config.Load(config.Options{
 		DatabaseURL: "postgres://nobody@nowhere.invalid/none",
 		Dir:         t.TempDir(), Environ: environ,
@@ -165,11 +166,11 @@ func run(ctx context.Context, deps Deps, args river.JobArgs) (jobrun.Report, err
 	if err != nil {
 		return jobrun.Report{}, err
 	}
-	of := Pass{Database: deps.jobsDB().Name, Args: encoded}
+	selected := Pass{Database: deps.jobsDB().Name, Args: encoded}
 	if named, ok := args.(LooseForeignKeysCleanupArgs); ok {
-		of.Database = named.Database
+		selected.Database = named.Database
 	}
-	return jobOf(deps, args.Kind()).Run(ctx, deps, of)
+	return jobOf(deps, args.Kind()).Run(ctx, deps, selected)
 }
 
 func jobOf(deps Deps, kind string) Job {
@@ -177,7 +178,7 @@ func jobOf(deps Deps, kind string) Job {
 	return jobs[slices.IndexFunc(jobs, func(job Job) bool { return job.Kind == kind })]
 }
 
-// due asks the predicate of a kind as a worker's subscription does.
+// due calls the kind's predicate as the worker's subscription does.
 func (b bundle) due(t *testing.T, kind string) listen.Due {
 	return pgtest.Must(jobOf(b.deps, kind).Subscription(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false))(t)
 }

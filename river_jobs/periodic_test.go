@@ -17,38 +17,37 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// term does what River's leader does in one term, on a clock that stands still until it
-// is told otherwise: it calls the hook, then each constructor, and then the constructors
-// whose time has come.
+// term simulates one term of River's leader with a clock that only advance changes. It
+// calls Start, then each constructor, and then each constructor when it is due.
 type term struct {
 	*testing.T
 
-	b     bundle
-	k     *ticker
-	ticks []*Tick
-	clock time.Time
-	next  map[*Tick]time.Time
+	b      bundle
+	ticker *ticker
+	ticks  []*Tick
+	clock  time.Time
+	next   map[*Tick]time.Time
 }
 
-// lead begins a term at a moment such as "2026-03-01 23:59:00", UTC.
-func lead(t *testing.T, b bundle, moment string, ticks ...*Tick) *term {
+// startTerm starts a term at a time in UTC, such as "2026-03-01 23:59:00".
+func startTerm(t *testing.T, b bundle, moment string, ticks ...*Tick) *term {
 	k, jobs := newTicker(b.deps, ticks)
 	require.Len(t, jobs, len(ticks))
-	m := &term{T: t, b: b, k: k, ticks: ticks, clock: date(t, moment), next: map[*Tick]time.Time{}}
+	m := &term{T: t, b: b, ticker: k, ticks: ticks, clock: parseTime(t, moment), next: map[*Tick]time.Time{}}
 	k.now = func() time.Time { return m.clock }
 	m.begin()
 	return m
 }
 
 func (m *term) begin() {
-	require.NoError(m, m.k.Start(m.Context(), nil))
+	require.NoError(m, m.ticker.Start(m.Context(), nil))
 	for _, tick := range m.ticks {
 		m.next[tick] = tick.Next(m.clock)
 		m.construct(tick)
 	}
 }
 
-// construct calls the constructor and inserts what it offers.
+// construct calls the constructor of a tick and inserts the returned job.
 func (m *term) construct(tick *Tick) {
 	args, _ := tick.construct()
 	if args == nil {
@@ -59,12 +58,12 @@ func (m *term) construct(tick *Tick) {
 	require.NoError(m, tx.Exec(m.Context(), "INSERT INTO public.ticked VALUES ($1, $2, $3)", tick.Kind, tick.Database,
 		tick.offered))
 	metadata := []byte(`{"river:periodic_job_id": "` + tick.id() + `", "periodic": true}`)
-	require.NoError(m, m.k.record(m.Context(), tx, []*riverdriver.JobInsertFastParams{{Metadata: metadata}}))
+	require.NoError(m, m.ticker.record(m.Context(), tx, []*riverdriver.JobInsertFastParams{{Metadata: metadata}}))
 	require.NoError(m, tx.Commit(m.Context()))
 }
 
-// pass lets time pass, which River counts apart from the clock.
-func (m *term) pass(d time.Duration) {
+// advance moves the clock forward by d and calls the constructors that fall due.
+func (m *term) advance(d time.Duration) {
 	const step = 500 * time.Millisecond
 	for ; d > 0; d -= step {
 		m.clock = m.clock.Add(min(step, d))
@@ -72,14 +71,14 @@ func (m *term) pass(d time.Duration) {
 			if due := m.next[tick]; due.Before(m.clock.Add(lookahead)) {
 				m.construct(tick)
 				m.next[tick] = tick.Next(due)
-				require.True(m, m.next[tick].After(m.clock), "never in the past")
+				require.True(m, m.next[tick].After(m.clock), "the next time is never in the past")
 				require.LessOrEqual(m, m.next[tick].Sub(m.clock), longestWait+time.Second)
 			}
 		}
 	}
 }
 
-func (b bundle) ticked() [][]string {
+func (b bundle) recordedTicks() [][]string {
 	return b.db.Rows("SELECT kind, to_char(at AT TIME ZONE 'UTC', 'MM-DD HH24:MI:SS') FROM ticked ORDER BY at, kind, database")
 }
 
@@ -87,17 +86,17 @@ func (b bundle) lastTick() string {
 	return b.db.Rows("SELECT to_char(last_tick AT TIME ZONE 'UTC', 'MM-DD HH24:MI:SS') FROM sexton.schedules WHERE kind = 'k'")[0][0]
 }
 
-func date(t *testing.T, moment string) time.Time {
+func parseTime(t *testing.T, moment string) time.Time {
 	return pgtest.Must(time.Parse(time.DateTime, moment))(t)
 }
 
-func times(t *testing.T, spec string) cron.Schedule {
+func parseCron(t *testing.T, spec string) cron.Schedule {
 	return pgtest.Must(cron.ParseStandard(spec))(t)
 }
 
 func tickOf(t *testing.T, spec string) *Tick {
 	return &Tick{
-		Kind: "k", Database: "main", Schedule: times(t, spec),
+		Kind: "k", Database: "main", Schedule: parseCron(t, spec),
 		Args: LooseForeignKeysCleanupArgs{Database: "main"},
 	}
 }
@@ -108,147 +107,146 @@ func setupTicks(t *testing.T) bundle {
 	return b
 }
 
-// tickedAt makes a moment the last tick of the schedule k.
-func (b bundle) tickedAt(moment string) {
+// setLastTick stores a time as the last tick of the schedule k.
+func (b bundle) setLastTick(moment string) {
 	b.db.Exec("INSERT INTO sexton.schedules VALUES ('k', 'main', $1::timestamp AT TIME ZONE 'UTC')", moment)
 }
 
-func TestAFreshInstallationWaitsForTheNextTick(t *testing.T) {
+func TestNewScheduleWaitsForTheNextTick(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	m := lead(t, b, "2026-03-01 12:00:30", tickOf(t, "* * * * *"))
+	m := startTerm(t, b, "2026-03-01 12:00:30", tickOf(t, "* * * * *"))
 	require.Equal(t, "03-01 12:00:30", b.lastTick())
-	require.Equal(t, [][]string{{"f"}}, b.db.Rows("SELECT ticked FROM sexton.schedules"), "that was no tick")
-	m.pass(29 * time.Second)
-	require.Empty(t, b.ticked())
-	m.pass(60 * time.Second)
-	require.Equal(t, [][]string{{"k", "03-01 12:01:00"}}, b.ticked())
+	require.Equal(t, [][]string{{"f"}}, b.db.Rows("SELECT ticked FROM sexton.schedules"), "the insertion of the row does not count as a tick")
+	m.advance(29 * time.Second)
+	require.Empty(t, b.recordedTicks())
+	m.advance(60 * time.Second)
+	require.Equal(t, [][]string{{"k", "03-01 12:01:00"}}, b.recordedTicks())
 	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT ticked FROM sexton.schedules"))
-	m.pass(2 * time.Second)
-	require.Equal(t, [][]string{{"k", "03-01 12:01:00"}, {"k", "03-01 12:02:00"}}, b.ticked())
+	m.advance(2 * time.Second)
+	require.Equal(t, [][]string{{"k", "03-01 12:01:00"}, {"k", "03-01 12:02:00"}}, b.recordedTicks())
 	require.Equal(t, "03-01 12:02:00", b.lastTick())
 }
 
-func TestStoppedOverMidnight(t *testing.T) {
+func TestTickDuringAStopIsMadeUpOnce(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	lead(t, b, "2026-03-01 23:50:00", tickOf(t, "0 0 * * *")).pass(9 * time.Minute)
-	require.Empty(t, b.ticked())
+	startTerm(t, b, "2026-03-01 23:50:00", tickOf(t, "0 0 * * *")).advance(9 * time.Minute)
+	require.Empty(t, b.recordedTicks())
 	for _, restart := range []string{"2026-03-02 00:01:00", "2026-03-02 00:02:00", "2026-03-02 23:59:58"} {
-		lead(t, b, restart, tickOf(t, "0 0 * * *"))
-		require.Equal(t, [][]string{{"k", "03-02 00:00:00"}}, b.ticked(), "runs after the start at %s", restart)
+		startTerm(t, b, restart, tickOf(t, "0 0 * * *"))
+		require.Equal(t, [][]string{{"k", "03-02 00:00:00"}}, b.recordedTicks(), "runs after the start at %s", restart)
 	}
 }
 
-func TestManyMissedTicksAreMadeUpForByOneRun(t *testing.T) {
+func TestMissedTicksAreMadeUpByOneRun(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	b.tickedAt("2023-03-01 12:00:00")
-	lead(t, b, "2026-03-01 12:00:30", tickOf(t, "*/5 * * * *"))
-	require.Equal(t, [][]string{{"k", "03-01 12:00:00"}}, b.ticked())
+	b.setLastTick("2023-03-01 12:00:00")
+	startTerm(t, b, "2026-03-01 12:00:30", tickOf(t, "*/5 * * * *"))
+	require.Equal(t, [][]string{{"k", "03-01 12:00:00"}}, b.recordedTicks())
 	require.Equal(t, "03-01 12:00:00", b.lastTick())
 }
 
 func TestSchedulesAreInUTC(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	m := lead(t, b, "2026-03-01 23:59:50", tickOf(t, "0 0 * * *"))
+	m := startTerm(t, b, "2026-03-01 23:59:50", tickOf(t, "0 0 * * *"))
 	m.clock = m.clock.In(time.FixedZone("east", 5*3600+1800))
 	m.begin()
-	m.pass(20 * time.Second)
-	require.Equal(t, [][]string{{"k", "03-02 00:00:00"}}, b.ticked())
+	m.advance(20 * time.Second)
+	require.Equal(t, [][]string{{"k", "03-02 00:00:00"}}, b.recordedTicks())
 }
 
-func TestAClockThatIsSetBackRepeatsNothing(t *testing.T) {
+func TestClockSetBackRepeatsNoTick(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	b.tickedAt("2026-03-01 11:59:00")
-	m := lead(t, b, "2026-03-01 12:00:30", tickOf(t, "* * * * *"))
+	b.setLastTick("2026-03-01 11:59:00")
+	m := startTerm(t, b, "2026-03-01 12:00:30", tickOf(t, "* * * * *"))
 	want := [][]string{{"k", "03-01 12:00:00"}}
-	require.Equal(t, want, b.ticked())
+	require.Equal(t, want, b.recordedTicks())
 	for range 2 {
-		m.clock = date(t, "2026-03-01 11:30:00")
-		m.pass(30 * time.Minute)
-		require.Equal(t, want, b.ticked(), "at %s", m.clock)
+		m.clock = parseTime(t, "2026-03-01 11:30:00")
+		m.advance(30 * time.Minute)
+		require.Equal(t, want, b.recordedTicks(), "at %s", m.clock)
 		require.Equal(t, "03-01 12:00:00", b.lastTick())
-		m.clock = date(t, "2026-03-01 11:30:00")
-		m.begin() // Another leader.
+		m.clock = parseTime(t, "2026-03-01 11:30:00")
+		m.begin() // A new term simulates another leader.
 	}
 	require.Contains(t, b.log.String(), "last_tick_in_future")
-	m.pass(31*time.Minute + time.Second)
-	require.Equal(t, append(want, []string{"k", "03-01 12:01:00"}), b.ticked())
+	m.advance(31*time.Minute + time.Second)
+	require.Equal(t, append(want, []string{"k", "03-01 12:01:00"}), b.recordedTicks())
 }
 
-// Nothing tells River that the clock was set, so it looks every minute.
-func TestAClockThatIsSetForwardCausesOneRun(t *testing.T) {
+// River does not learn that the clock was set, so it checks each schedule every minute.
+func TestClockSetForwardCausesOneRun(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	m := lead(t, b, "2026-03-01 12:00:30", tickOf(t, "0 * * * *"))
-	m.clock = date(t, "2026-03-02 09:30:00")
-	m.pass(3 * time.Minute)
-	require.Equal(t, [][]string{{"k", "03-02 09:00:00"}}, b.ticked())
+	m := startTerm(t, b, "2026-03-01 12:00:30", tickOf(t, "0 * * * *"))
+	m.clock = parseTime(t, "2026-03-02 09:30:00")
+	m.advance(3 * time.Minute)
+	require.Equal(t, [][]string{{"k", "03-02 09:00:00"}}, b.recordedTicks())
 }
 
-// Leaders whose terms and clocks differ count an interval from the recorded tick, not
-// each from its own beginning.
+// Intervals count from the recorded tick, even if leaders change and their clocks differ.
 func TestLeadersShareOneInterval(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	m := lead(t, b, "2026-03-01 12:00:00", tickOf(t, "@every 90s"))
+	m := startTerm(t, b, "2026-03-01 12:00:00", tickOf(t, "@every 90s"))
 	for range 8 {
-		m.pass(30 * time.Second)
-		m = lead(t, b, m.clock.Format(time.DateTime), tickOf(t, "@every 90s"))
+		m.advance(30 * time.Second)
+		m = startTerm(t, b, m.clock.Format(time.DateTime), tickOf(t, "@every 90s"))
 	}
-	m.pass(3 * time.Minute)
+	m.advance(3 * time.Minute)
 	require.Equal(t, [][]string{
 		{"k", "03-01 12:01:30"}, {"k", "03-01 12:03:00"}, {"k", "03-01 12:04:30"}, {"k", "03-01 12:06:00"},
-	}, b.ticked())
+	}, b.recordedTicks())
 }
 
 func TestSchedulesAreIndependent(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
 	args := LooseForeignKeysCleanupArgs{}
-	m := lead(t, b, "2026-03-01 12:00:00", tickOf(t, "* * * * *"),
-		&Tick{Kind: "k", Database: "ci", Schedule: times(t, "*/2 * * * *"), Args: args},
-		&Tick{Kind: "other", Schedule: times(t, "2 * * * *"), Args: args},
-		&Tick{Kind: "never", Schedule: times(t, "0 0 31 2 *"), Args: args})
-	m.pass(2*time.Minute + time.Second)
+	m := startTerm(t, b, "2026-03-01 12:00:00", tickOf(t, "* * * * *"),
+		&Tick{Kind: "k", Database: "ci", Schedule: parseCron(t, "*/2 * * * *"), Args: args},
+		&Tick{Kind: "other", Schedule: parseCron(t, "2 * * * *"), Args: args},
+		&Tick{Kind: "never", Schedule: parseCron(t, "0 0 31 2 *"), Args: args})
+	m.advance(2*time.Minute + time.Second)
 	require.Equal(t, [][]string{{"k", "ci", "2"}, {"k", "main", "1"}, {"k", "main", "2"}, {"other", "", "2"}},
 		b.db.Rows("SELECT kind, database, extract(minute FROM at) FROM ticked ORDER BY 1, 2, 3"))
 }
 
-func TestALostTable(t *testing.T) {
+func TestMissingScheduleTableDelaysTicks(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	b.tickedAt("2026-03-01 11:59:00")
-	m := lead(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *"))
+	b.setLastTick("2026-03-01 11:59:00")
+	m := startTerm(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *"))
 	b.db.Exec("ALTER TABLE sexton.schedules RENAME TO hidden")
-	require.Error(t, m.k.Start(t.Context(), nil), "a term does not begin")
-	m.pass(5 * time.Minute)
-	require.Empty(t, b.ticked())
+	require.Error(t, m.ticker.Start(t.Context(), nil), "Start returns the error")
+	m.advance(5 * time.Minute)
+	require.Empty(t, b.recordedTicks())
 	require.Contains(t, b.log.String(), "schedule_failed")
 	b.db.Exec("ALTER TABLE sexton.hidden RENAME TO schedules")
-	m.pass(time.Minute)
-	require.Equal(t, [][]string{{"k", "03-01 12:05:00"}}, b.ticked(), "one run for the ticks since 12:00")
+	m.advance(time.Minute)
+	require.Equal(t, [][]string{{"k", "03-01 12:05:00"}}, b.recordedTicks(), "one run for the ticks since 12:00")
 }
 
-// A leader that was suspended does not know yet that another one leads, and has had its
-// tick.
-func TestASuspendedLeaderRepeatsNothing(t *testing.T) {
+// A suspended leader does not know that another leader has already inserted the job of a
+// tick. It does not insert the job again.
+func TestSuspendedLeaderRepeatsNoTick(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	suspended := lead(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *"))
-	lead(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *")).pass(2 * time.Minute)
+	suspended := startTerm(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *"))
+	startTerm(t, b, "2026-03-01 11:59:30", tickOf(t, "* * * * *")).advance(2 * time.Minute)
 	want := [][]string{{"k", "03-01 12:00:00"}, {"k", "03-01 12:01:00"}}
-	require.Equal(t, want, b.ticked())
-	suspended.clock = date(t, "2026-03-01 12:01:40")
-	suspended.pass(time.Second)
-	require.Equal(t, want, b.ticked())
+	require.Equal(t, want, b.recordedTicks())
+	suspended.clock = parseTime(t, "2026-03-01 12:01:40")
+	suspended.advance(time.Second)
+	require.Equal(t, want, b.recordedTicks())
 	require.Equal(t, "03-01 12:01:00", b.lastTick())
 }
 
-// startClient runs River as a worker does, with other schedules.
+// startClient starts a River client with the periodic jobs of a worker.
 func startClient(t *testing.T, b bundle, id string) *river.Client[pgx.Tx] {
 	client := b.newClient(t, id)
 	require.NoError(t, client.Start(context.WithoutCancel(t.Context())))
@@ -258,9 +256,9 @@ func startClient(t *testing.T, b bundle, id string) *river.Client[pgx.Tx] {
 
 const periodicJobs = "SELECT count(*) FROM sexton.river_job WHERE metadata ->> 'river:periodic_job_id' = 'loose_foreign_keys_cleanup:main'"
 
-// Of several copies the leader alone makes up for the ticks that were missed, once; a
-// clean stop hands the lead over.
-func TestOfManyCopiesOneRuns(t *testing.T) {
+// Of several clients, only the leader inserts a job, and one job makes up for all missed
+// ticks. After a clean stop another client becomes the leader.
+func TestOnlyTheLeaderInsertsMissedTicks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
 	b.db.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '3 years')", LooseForeignKeys)
@@ -269,7 +267,7 @@ func TestOfManyCopiesOneRuns(t *testing.T) {
 		clients[id] = startClient(t, b, id)
 	}
 	completed := periodicJobs + " AND state = 'completed'"
-	pgtest.WaitFor(t, "the missed tick", func(context.Context) (bool, error) {
+	pgtest.WaitFor(t, "the job of the missed tick", func(context.Context) (bool, error) {
 		return pgtest.Scalar[int64](t, b.db.Database, completed) == 1, nil
 	})
 	leader := pgtest.Scalar[string](t, b.db.Database, "SELECT leader_id FROM sexton.river_leader")
@@ -278,7 +276,7 @@ func TestOfManyCopiesOneRuns(t *testing.T) {
 		rows := b.db.Rows("SELECT leader_id FROM sexton.river_leader")
 		return len(rows) == 1 && rows[0][0] != leader, nil
 	})
-	pgtest.WaitFor(t, "its first look", func(context.Context) (bool,
+	pgtest.WaitFor(t, "the first check of the schedule", func(context.Context) (bool,
 		error,
 	) {
 		return strings.Contains(b.log.String(), Skipped), nil
@@ -288,9 +286,9 @@ func TestOfManyCopiesOneRuns(t *testing.T) {
 		b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
 }
 
-// The commit of River's insertion fails, as in a crash of the server: tick and job are
-// lost together, and come again together.
-func TestTheCommitOfATickFails(t *testing.T) {
+// If the commit of River's insertion fails, as in a crash of the server, neither the tick
+// nor the job is stored. The next leader inserts the job of the same tick.
+func TestFailedCommitKeepsTheTickDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
 	b.db.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '3 years')", LooseForeignKeys)
@@ -315,9 +313,9 @@ func TestTheCommitOfATickFails(t *testing.T) {
 		b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
 }
 
-// An application that has enqueued the job of a schedule and does not commit keeps no
-// tick from being worked on.
-func TestATickComesBesideATransactionThatDoesNotEnd(t *testing.T) {
+// If an application has enqueued the job of a schedule in an open transaction, the tick
+// inserts a second job, which does the work.
+func TestOpenEnqueueDoesNotBlockTheTick(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
 	b.db.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '3 years')", LooseForeignKeys)
@@ -332,9 +330,10 @@ func TestATickComesBesideATransactionThatDoesNotEnd(t *testing.T) {
 		b.db.Rows("SELECT last_tick > now() - interval '2 years' FROM sexton.schedules"))
 }
 
-// Two ticks fall due together. The job of the one waits already and is not there twice,
-// though that of the other is kept out.
-func TestATickComesBesideWhatKeepsItOutAlone(t *testing.T) {
+// Two ticks fall due together. The job of one tick already exists and is not inserted
+// twice. An open transaction blocks the job of the other tick, which is inserted as a
+// second job.
+func TestBlockedTickInsertsASecondJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, ticker: &ticker{}}
@@ -351,12 +350,12 @@ func TestATickComesBesideWhatKeepsItOutAlone(t *testing.T) {
 		require.Len(t, pgtest.Must(tx.JobInsertFastMany(t.Context(), params))(t), len(kinds))
 		require.NoError(t, tx.Commit(t.Context()))
 	}
-	insert("waits")
+	insert("existing")
 	open := pgtest.Must(b.db.Pool().Begin(t.Context()))(t)
 	pgtest.Exec(t, open, `INSERT INTO sexton.river_job (kind, args, queue, max_attempts, unique_key, unique_states)
-		VALUES ('asked', '{}', 'asked', 1, $1, B'11110001')`, uniqueKey("asked", []byte(`{}`)))
-	insert("asked", "waits")
+		VALUES ('blocked', '{}', 'blocked', 1, $1, B'11110001')`, uniqueKey("blocked", []byte(`{}`)))
+	insert("blocked", "existing")
 	require.NoError(t, open.Rollback(t.Context()))
-	require.Equal(t, [][]string{{"asked", "1"}, {"waits", "1"}},
+	require.Equal(t, [][]string{{"blocked", "1"}, {"existing", "1"}},
 		b.db.Rows("SELECT kind, count(*) FROM sexton.river_job GROUP BY kind ORDER BY kind"))
 }

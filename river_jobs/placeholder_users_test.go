@@ -16,11 +16,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// placeholderBundle is the reference application with the placeholders 11 (who has
-// written nothing), 12 (who has), and 13, whose group 2 is still there, and what jobs
-// need to work on it.
+// placeholderBundle returns a bundle of the reference application with three placeholder
+// users: 11 without an authored issue, 12 with one, and 13, whose group 2 still exists.
 func placeholderBundle(t *testing.T, environ ...string) bundle {
-	return application(t, `
+	return newApplication(t, `
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO groups (id, name, path) VALUES (1, 'kept', 'kept'), (2, 'imported', 'imported');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
@@ -37,8 +36,8 @@ func placeholderBundle(t *testing.T, environ ...string) bundle {
 	}, environ...)...)
 }
 
-// client works jobs until the end of the test.
-func (b bundle) client(t *testing.T) {
+// runClient runs a River client until the end of the test.
+func (b bundle) runClient(t *testing.T) {
 	_, stop := b.start(t)
 	t.Cleanup(stop)
 }
@@ -47,34 +46,34 @@ func (b bundle) waitFor(t *testing.T, what, condition string) {
 	pgtest.Await(t, b.db.Pool(), what, "SELECT "+condition)
 }
 
-// From the row without an owner to the user that is gone, through all three kinds in one
-// process.
+// A placeholder user without an owner is deleted by the jobs of three kinds in one
+// process. A placeholder user with an issue is kept.
 func TestPlaceholdersFromEndToEnd(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	require.True(t, b.due(t, PlaceholderCleanup).Now)
-	b.client(t)
+	b.runClient(t)
 	b.enqueue(t, PlaceholderUserCleanupArgs{})
 	b.waitFor(t, "placeholder 11 to be queued",
 		"EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11 AND initiator_user_id = 11 AND NOT hard_delete)")
-	b.waitFor(t, "placeholder 12 to be looked at",
+	b.waitFor(t, "placeholder 12 to be checked",
 		"EXISTS (SELECT FROM import_placeholder_user_details WHERE last_error IS NOT NULL)")
 	b.enqueue(t, MigrateRecordsToGhostUserArgs{})
-	b.waitFor(t, "placeholder 11 to be gone", "NOT EXISTS (SELECT FROM users WHERE id = 11)")
+	b.waitFor(t, "placeholder 11 to be deleted", "NOT EXISTS (SELECT FROM users WHERE id = 11)")
 	b.waitFor(t, "all jobs to end", "NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)")
 
 	require.Equal(t, [][]string{
 		{"12", "1", "still referenced by issues.author_id (id 1)"}, {"13", "0", "NULL"},
-	}, b.db.Rows("SELECT placeholder_user_id, deletion_attempts, last_error FROM import_placeholder_user_details ORDER BY id"), "the row of 11 went with it")
+	}, b.db.Rows("SELECT placeholder_user_id, deletion_attempts, last_error FROM import_placeholder_user_details ORDER BY id"), "the row of 11 is deleted")
 	require.Equal(t, [][]string{{"ghost"}},
 		b.db.Rows("SELECT users.username FROM ci_pipelines JOIN users ON users.id = user_id"),
-		"its contributions have passed")
+		"the pipeline belongs to the ghost user")
 	require.Equal(t, [][]string{{"12"}}, b.db.Rows("SELECT author_id FROM issues"))
 	require.Empty(t, b.db.Rows("SELECT FROM events"))
 	require.Equal(t, [][]string{{"11"}},
 		b.db.Rows("SELECT payload ->> 'initiator_user_id' FROM sexton.events WHERE kind = 'user_destroyed'"))
 	require.False(t, b.due(t, PlaceholderCleanup).Now)
-	require.InDelta(t, 48*time.Hour, b.due(t, PlaceholderCleanup).In, float64(time.Minute), "for 12")
+	require.InDelta(t, 48*time.Hour, b.due(t, PlaceholderCleanup).In, float64(time.Minute), "placeholder 12 is due after the retry period")
 
 	require.Equal(t, [][]string{
 		{"import_delete_placeholder_user", "done", "queued"}, {"import_placeholder_user_cleanup", "done", "2"},
@@ -90,11 +89,11 @@ func TestPlaceholdersFromEndToEnd(t *testing.T) {
 	}
 }
 
-func TestLastAttemptIsWarnedOf(t *testing.T) {
+func TestLastAttemptIsLoggedAsWarning(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	b.db.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = id + 2")
-	report := b.ran(t, PlaceholderUserCleanupArgs{})
+	report := b.mustRun(t, PlaceholderUserCleanupArgs{})
 	require.Contains(t, string(report.Stats), `"scheduled":2,"final_attempts":1,`)
 	require.Contains(t, b.log.String(),
 		`level=WARN msg="Maximum deletion attempts (15) reached for deletion of placeholder user. Making final deletion attempt." `+
@@ -108,21 +107,22 @@ func TestLastAttemptIsWarnedOf(t *testing.T) {
 func TestFirstStart(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
-	in := func(spacing time.Duration) float64 {
+	startsIn := func(spacing time.Duration) float64 {
 		start := pgtest.Must(b.db.Connected.Queries().JobsStart(t.Context(), spacing.Seconds(), DeletePlaceholder))(t)
 		return start.Sub(pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")).Seconds()
 	}
-	require.InDelta(t, 0, in(time.Minute), 10, "nothing waits")
+	require.InDelta(t, 0, startsIn(time.Minute), 10, "no job is pending")
 	b.db.Exec(`SELECT sexton.enqueue_new('import_delete_placeholder_user', jsonb_build_object('user_id', n), now() + n * interval '1 minute') FROM generate_series(1, 100) AS n`)
-	require.InDelta(t, 101*60, in(time.Minute), 10, "after the last that waits")
+	require.InDelta(t, 101*60, startsIn(time.Minute), 10, "after the last pending job")
 	b.db.Exec(`SELECT sexton.enqueue_new('import_delete_placeholder_user', '{"user_id": 999}', '2099-01-01Z')`)
-	require.InDelta(t, 102*60, in(time.Minute), 10, "a placeholder deferred for long does not delay others")
+	require.InDelta(t, 102*60, startsIn(time.Minute), 10, "a placeholder deferred for long does not delay others")
 	b.db.Exec("UPDATE sexton.river_job SET state = 'retryable'")
-	require.InDelta(t, 0, in(time.Minute), 10, "failed jobs come when they come")
+	require.InDelta(t, 0, startsIn(time.Minute), 10, "failed jobs do not delay new ones")
 }
 
-// A pass that failed for a row is left alone for a while, and the others go on.
-func TestFailedRowsAreRetriedInTime(t *testing.T) {
+// After a pass that failed for a row, wake-ups wait before they retry. The other rows are
+// processed.
+func TestFailedRowsAreRetriedAfterAPause(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$")
@@ -132,25 +132,25 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	require.Equal(t, jobrun.Failed, report.Outcome)
 	require.Contains(t, string(report.Stats), `"scheduled":1,"final_attempts":0,"waiting":0,"changed":0,"failed":1,`)
 	require.Equal(t, [][]string{{"12"}}, b.db.Rows("SELECT args ->> 'user_id' FROM sexton.river_job"))
-	require.True(t, b.due(t, PlaceholderCleanup).Now, "row 11 is")
+	require.True(t, b.due(t, PlaceholderCleanup).Now, "row 11 is due")
 
-	until := func() time.Duration {
+	retryDelay := func() time.Duration {
 		return pgtest.Must(untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup, retryPause))(t)
 	}
-	require.Zero(t, until())
+	require.Zero(t, retryDelay())
 	b.enqueue(t, PlaceholderUserCleanupArgs{})
-	require.Zero(t, until())
+	require.Zero(t, retryDelay())
 	const failed = "UPDATE sexton.river_job SET state = 'retryable', attempted_at = now(), scheduled_at = now() + $1::interval WHERE kind = 'import_placeholder_user_cleanup'"
 	b.db.Exec(failed, "20 seconds")
-	require.InDelta(t, 20*time.Second, until(), float64(10*time.Second), "as River does")
+	require.InDelta(t, 20*time.Second, retryDelay(), float64(10*time.Second), "the time of River's next attempt")
 	b.db.Exec(failed, "1 hour")
-	require.InDelta(t, time.Minute, until(), float64(10*time.Second), "though River would wait for longer")
+	require.InDelta(t, time.Minute, retryDelay(), float64(10*time.Second), "at most retryPause, although River waits longer")
 	b.db.Exec("UPDATE sexton.river_job SET attempted_at = scheduled_at")
-	require.InDelta(t, time.Minute, until(), float64(10*time.Second), "though the server's clock was set back")
+	require.InDelta(t, time.Minute, retryDelay(), float64(10*time.Second), "at most retryPause, although the server's clock was set back")
 }
 
-// One that the database does not let through is tried again by River, and burns no
-// attempt.
+// If the database refuses the deletion, River retries the job without counting an attempt
+// at the placeholder user.
 func TestDeletionThatFailsIsRetried(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
@@ -158,24 +158,24 @@ func TestDeletionThatFailsIsRetried(t *testing.T) {
 	_, err := run(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 11})
 	require.ErrorContains(t, err, "table public.notes does not exist")
 	require.Empty(t, b.db.Rows("SELECT FROM users_ghost_user_migrations"),
-		"what cannot be looked at may refer to anybody")
+		"a table that cannot be read may refer to any user")
 	b.db.Exec("ALTER TABLE away RENAME TO notes")
 	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not yet'; END $$")
 	b.db.Exec("CREATE TRIGGER refuse BEFORE INSERT ON users_ghost_user_migrations FOR EACH ROW EXECUTE FUNCTION refuse()")
-	b.client(t)
+	b.runClient(t)
 	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 11})
 	b.waitFor(t, "the job to fail",
 		"EXISTS (SELECT FROM sexton.river_job WHERE kind = 'import_delete_placeholder_user' AND state IN ('retryable', 'available') AND cardinality(errors) > 0)")
 	b.db.Exec("DROP FUNCTION refuse CASCADE")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE finalized_at IS NULL")
-	b.waitFor(t, "the second try", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11)")
+	b.waitFor(t, "the retry", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11)")
 	require.Equal(t, [][]string{{"0"}},
 		b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 11"),
-		"attempts are the other job's")
+		"only the other job counts attempts")
 }
 
-// What refers to a placeholder may go with tombstones that wait: then the job comes back,
-// and no attempt is lost.
+// If pending tombstones may delete the rows that refer to a placeholder user, the job is
+// deferred without counting an attempt.
 func TestTombstonesDelayADeletion(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
@@ -185,7 +185,7 @@ func TestTombstonesDelayADeletion(t *testing.T) {
 		Parent: name("groups"), OnDelete: definitions.Delete,
 	}}
 	run := func() (outcome, reason string) {
-		report := b.ran(t, DeletePlaceholderUserArgs{UserID: 12})
+		report := b.mustRun(t, DeletePlaceholderUserArgs{UserID: 12})
 		var stats struct{ Outcome, Reason string }
 		require.NoError(t, json.Unmarshal(report.Stats, &stats))
 		return stats.Outcome, stats.Reason
@@ -197,39 +197,39 @@ func TestTombstonesDelayADeletion(t *testing.T) {
 	outcome, _ = run()
 	require.Equal(t, "blocked", outcome, "tombstones of another table")
 
-	// Groups have projects as loose children, and projects issues as native ones.
+	// Projects are loose children of groups, and issues are native children of projects.
 	b.db.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.groups', 1)")
 	outcome, reason = run()
 	require.Equal(t, "delayed", outcome)
 	require.Equal(t, "tombstones of public.groups are pending; still referenced by issues.author_id (id 1)", reason)
-	b.client(t)
+	b.runClient(t)
 	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 12})
 	const job = "sexton.river_job WHERE kind = 'import_delete_placeholder_user'"
 	b.waitFor(t, "the job to be deferred", "EXISTS (SELECT FROM "+job+" AND state = 'scheduled' AND attempt = 0)")
 	b.db.Exec("DELETE FROM loose_foreign_keys_deleted_records; DELETE FROM issues")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE finalized_at IS NULL")
-	b.waitFor(t, "the second look", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 12)")
+	b.waitFor(t, "the second check", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 12)")
 }
 
-// Tombstones that wait for ever delay a deletion no longer than the retry period.
-func TestTombstonesDelayADeletionForSomeTime(t *testing.T) {
+// Pending tombstones delay a deletion for the retry period at most.
+func TestTombstonesDelayADeletionForTheRetryPeriod(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
 	b.db.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.projects', 1)")
 	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 12})
 	b.db.Exec("UPDATE sexton.river_job SET created_at = now() - interval '49 hours'")
-	b.client(t)
+	b.runClient(t)
 	b.waitFor(t, "the job to end", "EXISTS (SELECT FROM sexton.river_job WHERE state = 'completed')")
 	require.Equal(t, [][]string{{"blocked"}},
 		b.db.Rows("SELECT stats ->> 'outcome' FROM sexton.runs WHERE kind = 'import_delete_placeholder_user'"))
 }
 
-func TestDeletionsThatHaveNothingToDo(t *testing.T) {
+func TestDeletionOfOtherUsersDoesNothing(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	b.db.Exec("UPDATE users SET user_type = 0 WHERE id = 13")
 	for user, outcome := range map[int64]string{99: "gone", 13: "no_placeholder"} {
-		report := b.ran(t, DeletePlaceholderUserArgs{UserID: user})
+		report := b.mustRun(t, DeletePlaceholderUserArgs{UserID: user})
 		require.Equal(t, jobrun.Done, report.Outcome)
 		require.Contains(t, string(report.Stats), `"outcome":"`+outcome+`"`)
 	}
@@ -251,7 +251,7 @@ func TestPlaceholderLeaseIsRespected(t *testing.T) {
 	b := placeholderBundle(t)
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
 	pgtest.Must(other.Acquire(t.Context(), "import/placeholder_user_cleanup_worker", time.Minute))(t)
-	report := b.ran(t, PlaceholderUserCleanupArgs{})
+	report := b.mustRun(t, PlaceholderUserCleanupArgs{})
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Equal(t, "somebody", report.Holder)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"))
@@ -259,9 +259,9 @@ func TestPlaceholderLeaseIsRespected(t *testing.T) {
 	require.ErrorContains(t, err, "it works in the jobs database, which is main")
 }
 
-// A transaction that asks for the job of one placeholder and does not end makes no pass
-// fail. A later one finds it.
-func TestAPlaceholderAskedForIsNoFailure(t *testing.T) {
+// If an open transaction has enqueued the job of a placeholder user, the pass does not
+// fail. A later pass inserts the job.
+func TestOpenEnqueueOfOnePlaceholderDoesNotFailThePass(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('import_delete_placeholder_user', '{"user_id": 11}')`)

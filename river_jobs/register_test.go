@@ -18,7 +18,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// everyArgs has the arguments of every kind that this package knows.
+// everyArgs returns the arguments of the kinds that this test registers.
 func everyArgs() []river.JobArgs {
 	return []river.JobArgs{
 		LooseForeignKeysCleanupArgs{Database: "main"},
@@ -28,7 +28,7 @@ func everyArgs() []river.JobArgs {
 	}
 }
 
-func TestRegisterAddsExactlyTheJobs(t *testing.T) {
+func TestRegisterAddsTheEnabledKindsOnly(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{
 		"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
@@ -45,7 +45,7 @@ func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 		client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()),
 			&river.Config{Schema: "sexton", Workers: workers, Logger: pgtest.Logger(t)}))(t)
 		for _, args := range everyArgs() {
-			// A client takes only kinds that it has a worker for.
+			// A client inserts only jobs of kinds for which it has a worker.
 			_, err := client.Insert(t.Context(), args, nil)
 			require.Equal(t, listed[args.Kind()], err == nil, "%s with %s: %v", args.Kind(), setting, err)
 			delete(listed, args.Kind())
@@ -65,7 +65,7 @@ func TestJobsAreComplete(t *testing.T) {
 		require.NotEmpty(t, job.Databases, job.Kind)
 		require.NotNil(t, job.Run, job.Kind)
 		if job.Inserted() {
-			require.NotEmpty(t, job.Args, "%s: all its jobs would be one", job.Kind)
+			require.NotEmpty(t, job.Args, "%s: without arguments all its jobs would be equal", job.Kind)
 			continue
 		}
 		require.Equal(t, job.Kind, job.ArgsOf("main").Kind())
@@ -82,7 +82,7 @@ func TestJobsAreComplete(t *testing.T) {
 	require.Len(t, seen, 7)
 }
 
-// timeout is when River ends a job of the kind.
+// timeout returns the timeout of River for a job of the kind.
 func timeout[T river.JobArgs](k kind[T], args T) time.Duration {
 	return (&worker[T]{kind: k}).Timeout(&river.Job[T]{Args: args})
 }
@@ -100,18 +100,18 @@ func TestTimeoutsAreThoseOfTheLeases(t *testing.T) {
 	}
 	c := configuration(t)
 	require.Equal(t, time.Minute+slowNetwork, timeout(ghostUsers(c), MigrateRecordsToGhostUserArgs{}),
-		"a slow network comes on top")
+		"the timeout includes extra time for a slow network")
 	require.Equal(t, time.Minute, timeout(placeholderCleanup(c), PlaceholderUserCleanupArgs{}))
 	require.Equal(t, time.Minute, timeout(adjournedGroups(c), AdjournedGroupDeletionArgs{}))
 	require.Equal(t, groupdelete.LeaseTTL, timeout(groupDestroy(c), GroupDestroyArgs{}))
-	require.Zero(t, timeout(deletePlaceholder(c), DeletePlaceholderUserArgs{}), "River's own: it has no lease")
-	require.Zero(t, timeout(scheduleDiffs(c), ScheduleExternalDiffsArgs{}), "its lease is longer than any job")
+	require.Zero(t, timeout(deletePlaceholder(c), DeletePlaceholderUserArgs{}), "the kind has no lease and uses River's default")
+	require.Zero(t, timeout(scheduleDiffs(c), ScheduleExternalDiffsArgs{}), "the lease is longer than River's default")
 	require.Negative(t, timeout(migrateDiff(c), MigrateExternalDiffArgs{}),
-		"an upload is as long as bytes move: neither River's limit nor its rescuer may end it")
+		"an upload may last as long as bytes are transferred, so neither River's timeout nor its rescuer may end it")
 }
 
-// Every count of a pass has a metric with its labels: what has none is only logged.
-func TestPassesMoveTheCounters(t *testing.T) {
+// Each count of a pass increases a metric. A count without a metric would only be logged.
+func TestPassesIncreaseTheCounters(t *testing.T) {
 	t.Parallel()
 	m := pgtest.Must(metrics.New(metrics.Options{CleanUp: LooseForeignKeys, Logger: slog.New(slog.DiscardHandler)}))(t)
 	m.RunEnded(jobrun.Ended{
@@ -143,7 +143,7 @@ func TestPassesMoveTheCounters(t *testing.T) {
 	require.NotContains(t, text, `table="none"`)
 }
 
-// observed keeps what it is told.
+// observed is an Observer that stores the passes it receives.
 type observed struct{ ended []jobrun.Ended }
 
 func (o *observed) RunEnded(ended jobrun.Ended) { o.ended = append(o.ended, ended) }
@@ -157,7 +157,7 @@ func TestPassIsObserved(t *testing.T) {
 	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
 	b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE ON notes FOR EACH ROW WHEN (OLD.parent_id = 2) EXECUTE FUNCTION refuse()")
 	pass := func() {
-		b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
+		b.mustRun(t, LooseForeignKeysCleanupArgs{Database: "main"})
 	}
 	pass()
 	require.Len(t, o.ended, 1)
@@ -173,21 +173,21 @@ func TestPassIsObserved(t *testing.T) {
 	require.Equal(t, "ZZ001", ended.Faults[0].SQLState)
 	require.Equal(t, "notes", ended.Faults[0].Table)
 
-	// At the third attempt it is put off.
+	// After the third failed attempt the tombstone is deferred.
 	pass()
 	pass()
 	require.EqualValues(t, 1, o.ended[2].Counts[metrics.RescheduledRecords]["parents"])
 }
 
-// A run that gets nothing done although there is work is no success, whatever its
-// outcome; one without work is.
-func TestRunWithoutProgressIsNoSuccess(t *testing.T) {
+// A run that changes nothing although rows are due does not count as a success, whatever
+// its outcome. A run without due rows counts as a success.
+func TestRunWithoutProgressIsNotASuccess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var o observed
 	b.deps.Runner.Observer = &o
 	pass := func() {
-		b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
+		b.mustRun(t, LooseForeignKeysCleanupArgs{Database: "main"})
 	}
 	successes := func() (last []float64) {
 		found, err := b.deps.jobsDB().Queries().RunsLastSuccess(t.Context(),

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The search agrees with a walk over all ticks.
-func TestLatestIsTheLastTick(t *testing.T) {
+// LatestTick returns the same tick as a loop over all ticks.
+func TestLatestTickMatchesAWalkOverAllTicks(t *testing.T) {
 	t.Parallel()
 
 	expressions := []string{
@@ -35,7 +35,7 @@ func TestLatestIsTheLastTick(t *testing.T) {
 	})
 }
 
-func TestLatestOfAnInterval(t *testing.T) {
+func TestLatestTickOfAnInterval(t *testing.T) {
 	t.Parallel()
 
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -48,7 +48,7 @@ func TestLatestOfAnInterval(t *testing.T) {
 	require.Less(t, year.Sub(tick), 90*time.Second)
 }
 
-func TestLatestOfAScheduleThatNeverComes(t *testing.T) {
+func TestLatestTickOfAScheduleWithoutTicks(t *testing.T) {
 	t.Parallel()
 
 	s, err := cron.ParseStandard("0 0 31 2 *")
@@ -57,17 +57,17 @@ func TestLatestOfAScheduleThatNeverComes(t *testing.T) {
 	require.Zero(t, LatestTick(s, start, start.AddDate(20, 0, 0)))
 }
 
-// ticks are the minutes of the day at which a schedule ticks within an hour and a half of
-// midnight.
+// ticks returns the minutes since the epoch, below 12, at which the rotated schedule
+// ticks.
 func ticks(t *testing.T, spec string, index, of int) []int {
 	parsed, err := cron.ParseStandard(spec)
 	require.NoError(t, err)
 	rotated := Rotate(parsed, index, of)
-	start := time.Unix(0, 0).UTC() // Minute 0 of the epoch.
+	start := time.Unix(0, 0).UTC() // Minute 0 of the epoch
 	var minutes []int
-	for at := rotated.Next(start.Add(-time.Second)); !at.IsZero() &&
-		at.Before(start.Add(12*time.Minute)); at = rotated.Next(at) {
-		minutes = append(minutes, int(at.Sub(start)/time.Minute))
+	for tick := rotated.Next(start.Add(-time.Second)); !tick.IsZero() &&
+		tick.Before(start.Add(12*time.Minute)); tick = rotated.Next(tick) {
+		minutes = append(minutes, int(tick.Sub(start)/time.Minute))
 	}
 	return minutes
 }
@@ -75,13 +75,13 @@ func ticks(t *testing.T, spec string, index, of int) []int {
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, ticks(t, "* * * * *", 0, 1),
-		"alone it has every turn")
+		"a single database is served by every tick")
 	require.Equal(t, []int{0, 3, 6, 9}, ticks(t, "* * * * *", 0, 3))
 	require.Equal(t, []int{1, 4, 7, 10}, ticks(t, "* * * * *", 1, 3))
 	require.Equal(t, []int{2, 5, 8, 11}, ticks(t, "* * * * *", 2, 3))
 	require.Equal(t, []int{0, 5, 10}, ticks(t, "*/5 * * * *", 1, 5),
-		"a rare tick serves all, or it would always be the same one's turn")
-	require.Equal(t, []int{0, 2, 3}, ticks(t, "0-3 * * * *", 0, 2), "so does the last one before a pause")
+		"a tick before a longer gap serves all databases")
+	require.Equal(t, []int{0, 2, 3}, ticks(t, "0-3 * * * *", 0, 2), "the last tick before a gap serves all databases")
 
 	never, err := cron.ParseStandard("0 0 30 2 *")
 	require.NoError(t, err)

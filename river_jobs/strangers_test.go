@@ -10,8 +10,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// operandsSQL makes operators in public for all pairs of types for which Postgres has
-// none. They raise.
+// operandsSQL creates operators in the schema public for all pairs of types for which
+// Postgres has no operator of that name. Each operator raises an error.
 const operandsSQL = `DO $do$
 DECLARE
     trap record;
@@ -30,10 +30,10 @@ BEGIN
     END LOOP;
 END $do$`
 
-// A query outside of a transaction runs under the path of the session, which a
-// transaction pooler decides. Operators of another role must not fit its operands better
-// than those of Postgres.
-func TestLooksRunNoStrangersOperator(t *testing.T) {
+// A query outside a transaction runs with the search_path of the session, which a
+// transaction pooler may change. The queries for due rows must not resolve to operators
+// of another role in public.
+func TestDueQueriesUseNoForeignOperators(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_ADJOURNED_GROUPS__ENABLED=true")
 	b.db.Exec(`
@@ -48,16 +48,16 @@ func TestLooksRunNoStrangersOperator(t *testing.T) {
 	b.db.Exec(operandsSQL)
 	conn := pgtest.Connect(t, b.db.URL)
 	require.Contains(t, pgtest.Scalar[string](t, conn, "SHOW search_path"), "public")
-	looks := 0
+	queries := 0
 	for _, job := range Jobs(b.deps.Config) {
 		if job.Inserted() {
 			continue
 		}
 		_, err := job.Subscription(b.deps, b.db.Connected).Due(t.Context(), conn, true)
 		require.NoError(t, err, job.Kind)
-		looks++
+		queries++
 	}
-	require.GreaterOrEqual(t, looks, 3)
+	require.GreaterOrEqual(t, queries, 3)
 	_, err := extdiff.ReadFailed(t.Context(), conn, b.db.Connected.Names, 10)
 	require.NoError(t, err)
 }

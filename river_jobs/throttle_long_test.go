@@ -16,14 +16,15 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A pass whose time is over while it waits has failed in nothing and blames nobody.
-func TestPassThatHeldIsGoneOnWith(t *testing.T) {
+// A pass whose time ends while it waits for a replica is over its limit, not failed. It
+// counts no attempt and records no error.
+func TestPassThatWaitedForAReplicaContinues(t *testing.T) {
 	t.Parallel()
 	r := setupReplicated(t, shortLog, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=1s")
 	r.db.Exec("DELETE FROM parents")
-	// The first key is the last in the queue.
+	// consume_after of the first tombstone is now, so it is the last one in the queue.
 	r.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = clock_timestamp() WHERE primary_key_value = 1")
-	report := r.pass(t)()
+	report := r.startPass(t)()
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Contains(t, report.Reason, "the next run continues immediately")
 	require.Contains(t, string(report.Stats), `"over_limit":false`)
@@ -35,28 +36,31 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 
 	r.resume(t)
 	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")
-	r.deps.Config = configuration(t, mainURL, shortLog) // With the usual time, as this pass is to get through.
-	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
+	// The configuration has the default runtime, so that this pass can finish.
+	r.deps.Config = configuration(t, mainURL, shortLog)
+	require.Equal(t, jobrun.Done, r.startPass(t)().Outcome)
 	require.Zero(t, r.db.Pending(t))
 }
 
-// Nobody waits where there are no limits, and in the paces that have limits of rows.
+// A pass does not wait for replicas if the limits of lag are 0, or if its pace limits the
+// number of rows.
 func TestPassDoesNotWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	off := []string{"SEXTON_JOBS__REPLICA_LAG_BYTES=0", "SEXTON_JOBS__REPLICA_LAG=0s"}
 	r := setupReplicated(t, off...)
-	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
+	require.Equal(t, jobrun.Done, r.startPass(t)().Outcome)
 	require.Zero(t, r.db.Pending(t))
 
 	r.deps.Config = configuration(t, mainURL, shortLog, "SEXTON_DATABASES__MAIN__PACE=normal")
 	r.db.Exec("DELETE FROM parents WHERE id = 2")
-	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
+	require.Equal(t, jobrun.Done, r.startPass(t)().Outcome)
 	require.Zero(t, r.db.Pending(t))
 	require.NotContains(t, r.log.String(), "pass_waiting")
 }
 
-// A role that may not see the lag says so once and goes on.
-func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
+// A role that may not read the replication lag logs that once, and its passes run without
+// waiting.
+func TestRoleThatCannotReadTheLagLogsItOnce(t *testing.T) {
 	t.Parallel()
 	r := setupReplicated(t, shortLog)
 	role := r.db.CreateRole()
@@ -70,15 +74,16 @@ func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
 	r.deps.Databases = []database.Database{as}
 	for id := 1; id <= 2; id++ {
 		r.db.Exec("DELETE FROM parents WHERE id = $1", id)
-		require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
+		require.Equal(t, jobrun.Done, r.startPass(t)().Outcome)
 		require.Zero(t, r.db.Pending(t))
 	}
 	require.Equal(t, 1, strings.Count(r.log.String(), "replicas_not_checked"), r.log.String())
 	require.Contains(t, r.log.String(), "GRANT pg_read_all_stats")
 }
 
-// The network is so slow that the lease would end before the definitions are bound. The
-// pass binds them all the same, and the next one need not.
+// The network is so slow that the lease would expire before the definitions are bound.
+// The pass binds the definitions all the same, and the next pass does not bind them
+// again.
 func TestPassOverASlowNetworkMakesProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -86,17 +91,17 @@ func TestPassOverASlowNetworkMakesProgress(t *testing.T) {
 	usual := limits.Runtime
 	limits.Runtime = time.Second
 	network := &pgtest.Network{}
-	b.over(t, network)
+	b.connectThrough(t, network)
 	b.db.Exec("DELETE FROM parents WHERE id <= 2")
 	network.Delay.Store(int64(250 * time.Millisecond))
-	report := b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
+	report := b.mustRun(t, LooseForeignKeysCleanupArgs{Database: "main"})
 	require.Contains(t, []jobrun.Outcome{jobrun.Done, jobrun.OverLimit}, report.Outcome)
 
 	network.Delay.Store(0)
 	limits.Runtime = usual
 	before := network.Trips.Load()
-	report = b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
+	report = b.mustRun(t, LooseForeignKeysCleanupArgs{Database: "main"})
 	require.Equal(t, jobrun.Done, report.Outcome)
 	require.Zero(t, b.db.Pending(t))
-	require.LessOrEqual(t, network.Trips.Load()-before, int64(60), "round trips of a pass that need not bind")
+	require.LessOrEqual(t, network.Trips.Load()-before, int64(60), "round trips of a pass that does not bind the definitions")
 }

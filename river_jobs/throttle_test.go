@@ -15,12 +15,11 @@ import (
 
 const (
 	mainURL = "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none"
-	// A few kilobytes beyond a limit make a lag without waiting for time to pass.
+	// A limit in bytes is exceeded immediately, without waiting for a lag in time.
 	shortLog = "SEXTON_JOBS__REPLICA_LAG_BYTES=100000"
 )
 
-// replicated is a bundle on a primary whose standby r1 does not replay what comes from
-// now on.
+// replicated is a bundle on a primary whose standby r1 has paused its replay.
 type replicated struct {
 	bundle
 
@@ -32,7 +31,7 @@ func setupReplicated(t *testing.T, environ ...string) replicated {
 	db := dbtest.InstallOn(t, pgtest.NewOn(t, primary))
 	db.Exec(tables)
 	db.Track(t, "parents")
-	b := working(t, db, append(environ, mainURL)...)
+	b := withDefinitions(t, db, append(environ, mainURL)...)
 	db.Exec("CREATE TABLE ballast (filling text)")
 	standby := pgtest.Connect(t, pgtest.Standby(t, primary, "r1").URL("postgres"))
 	r := replicated{bundle: b, standby: standby}
@@ -53,8 +52,8 @@ func (r replicated) await(t *testing.T, condition string) {
 		"SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'r1' AND "+condition+")")
 }
 
-// pass runs one pass in the background and returns what waits for its report.
-func (b bundle) pass(t *testing.T) func() jobrun.Report {
+// startPass runs one pass in the background. The returned function waits for its report.
+func (b bundle) startPass(t *testing.T) func() jobrun.Report {
 	var report jobrun.Report
 	ended := make(chan error, 1)
 	go func() {
@@ -68,10 +67,11 @@ func (b bundle) pass(t *testing.T) func() jobrun.Report {
 	}
 }
 
-// waitsFor waits until the row of the running pass says what it waits for.
-func (b bundle) waitsFor(t *testing.T) string {
+// waitingReason waits until the row of the running pass has a reason for which the pass
+// waits, and returns the reason.
+func (b bundle) waitingReason(t *testing.T) string {
 	var reason string
-	pgtest.WaitFor(t, "the pass to say what it waits for", func(ctx context.Context) (bool, error) {
+	pgtest.WaitFor(t, "the pass to record why it waits", func(ctx context.Context) (bool, error) {
 		err := b.db.Pool().QueryRow(ctx,
 			"SELECT coalesce(max(stats ->> 'waiting_for'), '') FROM sexton.runs WHERE ended_at IS NULL").Scan(&reason)
 		return reason != "", err
@@ -79,14 +79,14 @@ func (b bundle) waitsFor(t *testing.T) string {
 	return reason
 }
 
-func TestPassHoldsForAReplicaAndGoesOn(t *testing.T) {
+func TestPassWaitsForAReplica(t *testing.T) {
 	t.Parallel()
 	r := setupReplicated(t, shortLog)
-	ended := r.pass(t)
-	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, r.waitsFor(t))
+	ended := r.startPass(t)
+	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, r.waitingReason(t))
 	require.EqualValues(t, 1, r.db.Pending(t))
 	require.EqualValues(t, 6, pgtest.Scalar[int64](t, r.db.Database, "SELECT count(*) FROM children"),
-		"nothing is deleted meanwhile")
+		"no child is deleted while the pass waits")
 
 	r.resume(t)
 	report := ended()
