@@ -178,7 +178,8 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, snap snapshot, r
 				fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{pgcatalog.Schema, name}.Sanitize()),
 			})
 		})
-		// 2BP01: a trigger on a new partition was created after the snapshot.
+		// The error 2BP01 means that a trigger on a new partition was created after the
+		// snapshot.
 		if err != nil && sqlState(err) != "42501" && sqlState(err) != "2BP01" {
 			return err
 		}

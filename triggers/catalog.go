@@ -343,7 +343,7 @@ func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 	}
 	if len(c.Wake) > 0 {
 		wanted = append(wanted, c.render(wakeFunction, sqlText("functions/wake"),
-			"Sexton: wakes a sleeping worker when there is work", nil))
+			"Sexton: notifies idle workers of new work", nil))
 	}
 	return wanted
 }

@@ -160,7 +160,7 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 
 const unknownHolders = "sessions that have ended"
 
-// waits calls Waits if it is set.
+// waits calls the function Waits if there is one.
 func (c Config) waits(lock, holders string) {
 	if c.Waits != nil {
 		c.Waits(lock, holders)

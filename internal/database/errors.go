@@ -68,9 +68,9 @@ func Lost(err error) bool {
 		errors.Is(err, pgconn.ErrConnClosed):
 		return true
 	case errors.As(err, &pgErr):
-		// Connection exceptions, and shutdown, crash or start of the server. pgbouncer
-		// and the server also send 08P01 when they end a connection. An error 08P01 with
-		// severity ERROR would recur at each attempt.
+		// These codes are connection exceptions, and the shutdown, crash or start of the
+		// server. pgbouncer and the server also send 08P01 when they end a connection. An
+		// error 08P01 with severity ERROR would recur at each attempt.
 		violated := pgErr.Code == "08P01" && pgErr.SeverityUnlocalized == "ERROR"
 		return strings.HasPrefix(pgErr.Code, "08") && !violated || strings.HasPrefix(pgErr.Code, "57P")
 	}

@@ -40,7 +40,8 @@ func StartTraces(ctx context.Context, getenv func(string) string, failed func(er
 		failed(err)
 		return stop
 	}
-	// The environment is last, so that its attributes override the others.
+	// The attributes of the environment are last, so that they override the other
+	// attributes.
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", TracerName)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {

@@ -117,7 +117,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 // jobs.
 func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 	client, err := river.NewClient(riverpgxv5.New(c.Jobs().Pool), &river.Config{Schema: pgcatalog.Schema})
-	return client, problem.Doing(err, "make river client")
+	return client, problem.Doing(err, "create River client")
 }
 
 // Pauses maps each paused queue of the enabled kinds to a text with the user who paused

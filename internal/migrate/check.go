@@ -138,7 +138,7 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 }
 
 // OtherFunctionsText is the message for components that OtherFunctions returns.
-const OtherFunctionsText = "its functions are from another release; run `sexton migrate up` of the newest one"
+const OtherFunctionsText = "its functions are from another release; run `sexton migrate up` of the newest release"
 
 // OtherFunctions returns the components whose installed functions differ from the
 // functions of this release. While workers of two releases run, that is expected for one

@@ -143,7 +143,7 @@ func allComponents() []component {
 		{
 			name: Undo,
 			pending: pending{"undo", "origins IS NULL", "deletions that `sexton undo` can restore (%d); " +
-				"wait until they expire, or pass --force to forget them"},
+				"wait until they expire, or pass --force to discard them"},
 		},
 	}
 	// Every folder of migrations is a component.
@@ -193,7 +193,7 @@ func placeholderUsers() component {
 		},
 		privileges: []tablePrivileges{{details, []string{"SELECT"}}},
 		pending: pending{details, "namespace_id IS NULL", "placeholder users without an owner (%d); " +
-			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget them"},
+			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to discard them"},
 	}
 }
 

@@ -277,7 +277,7 @@ func TestDetailsReferToGroups(t *testing.T) {
 
 // Check searches a deletion table in the schema in which it was installed. If the
 // configuration names another schema, it reports the difference. If the table is missing,
-// it reports that.
+// it reports the missing table.
 func TestCheckFindsDeletionTablesInAnotherSchema(t *testing.T) {
 	t.Parallel()
 	type example struct {

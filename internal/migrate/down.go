@@ -67,7 +67,8 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 	}
 	removed := false
 	err = s.change(ctx, func(tx pgx.Tx) error {
-		// The application may have deleted rows while the triggers were being removed.
+		// The check is repeated, because the application may have deleted rows while the
+		// triggers were being removed.
 		const recorded = "; the triggers are already removed, so deletions are no longer recorded"
 		if err := s.refusePending(ctx, tx, snap, force, recorded); err != nil {
 			return err
@@ -117,7 +118,7 @@ func (s *session) refusePending(ctx context.Context, on querier, snap snapshot, 
 		if c.queue != "" && c.pending.table == c.queue {
 			table, name = snap.tracked[c.queue], s.db.queueID(c)
 		}
-		// A queue that the application created is kept.
+		// Down keeps a queue that the application created, so its rows are not lost.
 		if !table.exists() || !table.ours {
 			continue
 		}

@@ -87,8 +87,8 @@ func TestEnqueueWaitsForAnotherTransaction(t *testing.T) {
 	const later, lock = "'tidy', run_at => now() + interval '9 hours'", "SELECT FROM sexton.river_job FOR UPDATE"
 	const begins = "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()"
 	type example struct {
-		// before is an earlier call that has committed, and changed a later change of its
-		// job. call is the call that must wait.
+		// before is an earlier call that has committed, and changed is a statement that
+		// changes its job afterwards. call is the call that must wait.
 		before, changed, call string
 		// first is the statement of the other transaction before call waits for it, and
 		// then its statement while call waits.

@@ -181,10 +181,10 @@ func TestEnqueueKeepsTheEarliestTime(t *testing.T) {
 	t.Parallel()
 	const hours = "'tidy', run_at => now() + interval '1 hour' * $1::int"
 	tests := map[string]struct {
-		given string // a change of the job, which is scheduled in 5 hours
+		given string // It changes the job, which is scheduled in 5 hours.
 		call  string
 		args  []any
-		want  []string // the state, and the hours from now
+		want  []string // The values are the state, and the hours from now.
 	}{
 		"later":       {"", hours, []any{9}, []string{"scheduled", "5"}},
 		"earlier":     {"", hours, []any{2}, []string{"scheduled", "2"}},

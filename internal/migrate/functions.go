@@ -99,7 +99,7 @@ type Kind struct {
 	Args map[string]string `json:"args"`
 	// Defaults has the values of optional arguments: string, int, int64 or bool.
 	Defaults map[string]any `json:"defaults"`
-	// Databases are the valid values of the argument "database". It is nil if the kind
+	// Databases has the valid values of the argument "database". It is nil if the kind
 	// has no such argument.
 	Databases []string `json:"databases,omitempty"`
 	// Cron marks a kind with a schedule. enqueue accepts no time for its jobs.

@@ -49,7 +49,7 @@ const (
 	// of keys. The granted privileges are the privileges that undo needs, and depend on
 	// the keys.
 	Restored = "undo"
-	// Spared marks a table at which Restored stops.
+	// Spared marks a table at which the search of Restored stops.
 	Spared = "spared"
 	// Cascading means the tables whose rows native keys delete, over any number of keys.
 	// On tables whose rows a key only changes or protects, only the privileges for that

@@ -35,7 +35,7 @@ type Database struct {
 	// Jobs marks the jobs database, which also has the leases, the runs, the function
 	// enqueue and River's tables.
 	Jobs bool
-	// Components are the optional components of this database. All except
+	// Components has the optional components of this database. All except
 	// LooseForeignKeys belong only to the jobs database, and need the application's
 	// tables in the tracked schema. PlaceholderUsers needs GhostUsers.
 	Components []string

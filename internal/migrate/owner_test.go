@@ -45,7 +45,7 @@ func TestApplicationCodeGetsNoSuperuserPrivileges(t *testing.T) {
 	d, application := ownedUsers(t)
 	db := with(t, d, migrate.AdjournedGroups)
 	db.Components = append(db.Components, migrate.GhostUsers)
-	d.Exec(`CREATE TABLE seen (role name, mighty boolean); GRANT INSERT ON seen TO PUBLIC`)
+	d.Exec(`CREATE TABLE seen (role name, powerful boolean); GRANT INSERT ON seen TO PUBLIC`)
 	const note = `INSERT INTO public.seen SELECT current_user, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user`
 	require.NoError(t, as(t, d, application, `
 		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+note+`; RETURN NEW; END $$;

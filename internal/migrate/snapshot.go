@@ -188,7 +188,7 @@ func (db Database) reading(ctx context.Context, do func(on beginner) error) erro
 // another role.
 const (
 	printedGrants = "the statements that `sexton grants` prints"
-	asOwner       = "the command again as a role with that privilege, such as the one that ran `sexton migrate up` before"
+	asOwner       = "the command again as a role with that privilege, such as the role that ran `sexton migrate up` before"
 )
 
 // explain returns a *PrivilegeError if err reports a missing privilege. It adds the
@@ -230,9 +230,9 @@ func sqlText(name string) string {
 // migrateLock is the advisory lock of migrations of a database: "sexmigr" in ASCII.
 const migrateLock int64 = 0x7365786d696772
 
-// sessionSettings make a session independent of the settings of the role and the
-// database. The short lock_timeout limits how long statements of the application wait in
-// the lock queue while a migration waits.
+// sessionSettings has the statements that make a session independent of the settings of
+// the role and the database. The short lock_timeout limits how long statements of the
+// application wait in the lock queue while a migration waits.
 const sessionSettings = `
 SET search_path = pg_catalog, pg_temp;
 SET standard_conforming_strings = on;

@@ -155,7 +155,7 @@ func (o *Operators) Compare(key Key, c Column) (Comparison, error) {
 	case key.collation.Name == c.Collation.Name:
 	case key.collation.Loose || c.Collation.Loose:
 		comparison.setCollation(key.collation)
-	default: // In a comparison with the parent's column, the child's would be ambiguous. Equality is the same in both.
+	default: // With both collations, a comparison would be ambiguous. Equality is the same in both.
 		comparison.setCollation(c.Collation)
 	}
 	return comparison, err

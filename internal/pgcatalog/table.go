@@ -87,7 +87,7 @@ func RoleOf(db Beginner) string {
 func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, Pinned()); err != nil {
-			return fmt.Errorf("settle session: %w", err)
+			return fmt.Errorf("set transaction settings: %w", err)
 		}
 		return do(tx)
 	})

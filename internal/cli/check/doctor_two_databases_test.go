@@ -106,7 +106,7 @@ func TestDoctorOfTheSchemaInTheOtherDatabase(t *testing.T) {
 	report, _ = s.RunDoctor(0)
 	require.Contains(t, findingsOf(s, report, "ci"),
 		"info | functions | component base | its functions are from another release; "+
-			"run `sexton migrate up` of the newest one | sexton migrate up")
+			"run `sexton migrate up` of the newest release | sexton migrate up")
 
 	s.Ci.Exec("DROP SCHEMA sexton CASCADE; DROP TABLE loose_foreign_keys_deleted_records")
 	report, _ = s.RunDoctor(5)

@@ -186,5 +186,5 @@ func TestJobRunWarnsOfFunctionsOfAnotherRelease(t *testing.T) {
 	r := s.Run("job", "run", "loose_foreign_keys_cleanup")
 	require.Zero(t, r.Code, r.Stderr)
 	require.Contains(t, r.Stderr,
-		"component base: its functions are from another release; run `sexton migrate up` of the newest one")
+		"component base: its functions are from another release; run `sexton migrate up` of the newest release")
 }
