@@ -73,7 +73,7 @@ func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Clie
 	log := slog.New(quietHandler{cmp.Or(deps.RiverLogger, deps.Logger).Handler()})
 	on := &driver{
 		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), client: id, log: log, ticker: ticker,
-		params:   dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
+		params:   dbsqlc.ProducerQueuesParams{Queues: slices.Collect(maps.Keys(queues))},
 		inserted: make(chan string, mostInserted),
 	}
 	for _, listener := range listeners {

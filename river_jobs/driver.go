@@ -45,11 +45,11 @@ type driver struct {
 	log    *slog.Logger
 	// ticker records the ticks of inserted jobs.
 	ticker *ticker
-	// params are the parameters of QueueLooks. They contain the queues of kinds with
+	// params are the parameters of ProducerQueues. They contain the queues of kinds with
 	// definitions, the keys of their leases, and the digests of the loaded definitions. A
 	// worker fetches no job of such a queue while other definitions are installed, so
 	// that a worker with the installed definitions gets the job.
-	params dbsqlc.QueueLooksParams
+	params dbsqlc.ProducerQueuesParams
 	// ended holds the rows, by ID, of jobs that have completed themselves and that River
 	// will complete later.
 	ended sync.Map
@@ -377,7 +377,7 @@ func (d *driver) receive(payload string) {
 func (d *driver) readQueues(ctx context.Context) []*riverdriver.Notification {
 	ctx, cancel := context.WithTimeout(ctx, queuesTimeout)
 	defer cancel()
-	queues, err := d.jobs.AsyncQueries().QueueLooks(ctx, d.params)
+	queues, err := d.jobs.AsyncQueries().ProducerQueues(ctx, d.params)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {
 			d.log.WarnContext(ctx, "queues_not_read", "error", err)
@@ -389,7 +389,7 @@ func (d *driver) readQueues(ctx context.Context) []*riverdriver.Notification {
 
 // notifications converts the states of queues to notifications for River.
 func (d *driver) notifications(ctx context.Context,
-	queues []dbsqlc.QueueLooksRow,
+	queues []dbsqlc.ProducerQueuesRow,
 ) (all []*riverdriver.Notification) {
 	anyPaused, hasLeader := false, true
 	for _, q := range queues {

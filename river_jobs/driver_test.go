@@ -91,7 +91,7 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 func newListener(t *testing.T, b bundle, queues ...string) (*driver, *listener) {
 	on := &driver{
 		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected,
-		params: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
+		params: dbsqlc.ProducerQueuesParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
 		inserted: make(chan string, 1),
 	}
 	riverListener, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)

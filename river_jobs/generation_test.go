@@ -175,7 +175,7 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	on := &driver{
-		jobs: b.db.Connected, params: dbsqlc.QueueLooksParams{Queues: []string{LooseForeignKeys, "other"}},
+		jobs: b.db.Connected, params: dbsqlc.ProducerQueuesParams{Queues: []string{LooseForeignKeys, "other"}},
 		log: b.deps.Logger,
 	}
 	on.setGenerations(Generations(b.deps.Config, b.deps.Definitions))

@@ -173,7 +173,7 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 	defer cancel()
 	for _, t := range k.ticks {
 		t.mu.Lock()
-		err := k.deps.jobsDB().AsyncQueries().ScheduleEnter(ctx, t.Kind, t.Database, k.now())
+		err := k.deps.jobsDB().AsyncQueries().ScheduleInsert(ctx, t.Kind, t.Database, k.now())
 		if err != nil {
 			err = fmt.Errorf("insert schedule of %s: %w", t.Kind, err)
 		} else {

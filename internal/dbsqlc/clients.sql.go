@@ -40,7 +40,7 @@ func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
-const clientEnter = `-- name: ClientEnter :exec
+const clientInsert = `-- name: ClientInsert :exec
 INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, schedules, foreground, reload_error)
 VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5, $6, $7, $8, $9)
 ON CONFLICT (client_id) DO UPDATE
@@ -50,7 +50,7 @@ SET seen_at = EXCLUDED.seen_at,
     reload_error = EXCLUDED.reload_error
 `
 
-type ClientEnterParams struct {
+type ClientInsertParams struct {
 	ClientID    string
 	Host        string
 	Pid         int32
@@ -62,8 +62,8 @@ type ClientEnterParams struct {
 	ReloadError string
 }
 
-func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error {
-	_, err := q.db.Exec(ctx, clientEnter,
+func (q *Queries) ClientInsert(ctx context.Context, arg ClientInsertParams) error {
+	_, err := q.db.Exec(ctx, clientInsert,
 		arg.ClientID,
 		arg.Host,
 		arg.Pid,

@@ -293,6 +293,26 @@ func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBe
 	return i, err
 }
 
+const leaseHolder = `-- name: LeaseHolder :one
+SELECT holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
+FROM "sexton".leases
+WHERE key = $1
+`
+
+type LeaseHolderRow struct {
+	Holder    string
+	ExpiresAt time.Time
+}
+
+// Returns the holder of a lease. A released lease ends at -infinity, which Go cannot
+// represent.
+func (q *Queries) LeaseHolder(ctx context.Context, key string) (LeaseHolderRow, error) {
+	row := q.db.QueryRow(ctx, leaseHolder, key)
+	var i LeaseHolderRow
+	err := row.Scan(&i.Holder, &i.ExpiresAt)
+	return i, err
+}
+
 const leaseKept = `-- name: LeaseKept :one
 SELECT EXISTS (
     SELECT FROM "sexton".leases
@@ -320,26 +340,6 @@ func (q *Queries) LeaseKept(ctx context.Context, arg LeaseKeptParams) (bool, err
 	var kept bool
 	err := row.Scan(&kept)
 	return kept, err
-}
-
-const leaseLook = `-- name: LeaseLook :one
-SELECT holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
-FROM "sexton".leases
-WHERE key = $1
-`
-
-type LeaseLookRow struct {
-	Holder    string
-	ExpiresAt time.Time
-}
-
-// Returns the holder of a lease. A released lease ends at -infinity, which Go cannot
-// represent.
-func (q *Queries) LeaseLook(ctx context.Context, key string) (LeaseLookRow, error) {
-	row := q.db.QueryRow(ctx, leaseLook, key)
-	var i LeaseLookRow
-	err := row.Scan(&i.Holder, &i.ExpiresAt)
-	return i, err
 }
 
 const leaseRelease = `-- name: LeaseRelease :execrows

@@ -23,6 +23,15 @@ func (q *Queries) RemovalDefer(ctx context.Context, seconds float64, reason stri
 	return err
 }
 
+const removalDelete = `-- name: RemovalDelete :exec
+DELETE FROM "sexton".external_diff_removals WHERE id = $1
+`
+
+func (q *Queries) RemovalDelete(ctx context.Context, id int64) error {
+	_, err := q.db.Exec(ctx, removalDelete, id)
+	return err
+}
+
 const removalInUse = `-- name: RemovalInUse :one
 SELECT EXISTS (
     SELECT FROM "public".merge_request_diffs AS diff
@@ -41,15 +50,6 @@ func (q *Queries) RemovalInUse(ctx context.Context, diffs []int64, key string, s
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
-}
-
-const removalStrike = `-- name: RemovalStrike :exec
-DELETE FROM "sexton".external_diff_removals WHERE id = $1
-`
-
-func (q *Queries) RemovalStrike(ctx context.Context, id int64) error {
-	_, err := q.db.Exec(ctx, removalStrike, id)
-	return err
 }
 
 const removalTake = `-- name: RemovalTake :one

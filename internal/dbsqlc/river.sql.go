@@ -356,20 +356,7 @@ func (q *Queries) JobsStart(ctx context.Context, spacing float64, kind string) (
 	return start, err
 }
 
-const queueEnter = `-- name: QueueEnter :exec
-INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
-VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now())
-ON CONFLICT (name) DO NOTHING
-`
-
-// Inserts the row of a queue if it is missing. River inserts it when a worker first
-// serves the queue, but the queue may be paused before that.
-func (q *Queries) QueueEnter(ctx context.Context, name string) error {
-	_, err := q.db.Exec(ctx, queueEnter, name)
-	return err
-}
-
-const queueLooks = `-- name: QueueLooks :many
+const producerQueues = `-- name: ProducerQueues :many
 
 SELECT wanted.name::pg_catalog.text AS name,
     EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name AND queue.paused_at IS NOT NULL) AS paused,
@@ -394,14 +381,14 @@ SELECT wanted.name::pg_catalog.text AS name,
 FROM pg_catalog.unnest($4::pg_catalog.text[]) AS wanted (name)
 `
 
-type QueueLooksParams struct {
+type ProducerQueuesParams struct {
 	OwnQueues  []string
 	OwnKeys    []string
 	OwnDigests []string
 	Queues     []string
 }
 
-type QueueLooksRow struct {
+type ProducerQueuesRow struct {
 	Name      string
 	Paused    bool
 	Led       bool
@@ -414,8 +401,8 @@ type QueueLooksRow struct {
 // Returns the state of queues for River's producers. A queue is outdated if other
 // definitions are installed than the worker's, which are given by @own_queues, @own_keys
 // (of leases) and @own_digests.
-func (q *Queries) QueueLooks(ctx context.Context, arg QueueLooksParams) ([]QueueLooksRow, error) {
-	rows, err := q.db.Query(ctx, queueLooks,
+func (q *Queries) ProducerQueues(ctx context.Context, arg ProducerQueuesParams) ([]ProducerQueuesRow, error) {
+	rows, err := q.db.Query(ctx, producerQueues,
 		arg.OwnQueues,
 		arg.OwnKeys,
 		arg.OwnDigests,
@@ -425,9 +412,9 @@ func (q *Queries) QueueLooks(ctx context.Context, arg QueueLooksParams) ([]Queue
 		return nil, err
 	}
 	defer rows.Close()
-	var items []QueueLooksRow
+	var items []ProducerQueuesRow
 	for rows.Next() {
-		var i QueueLooksRow
+		var i ProducerQueuesRow
 		if err := rows.Scan(
 			&i.Name,
 			&i.Paused,
@@ -444,6 +431,19 @@ func (q *Queries) QueueLooks(ctx context.Context, arg QueueLooksParams) ([]Queue
 		return nil, err
 	}
 	return items, nil
+}
+
+const queueInsert = `-- name: QueueInsert :exec
+INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
+VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now())
+ON CONFLICT (name) DO NOTHING
+`
+
+// Inserts the row of a queue if it is missing. River inserts it when a worker first
+// serves the queue, but the queue may be paused before that.
+func (q *Queries) QueueInsert(ctx context.Context, name string) error {
+	_, err := q.db.Exec(ctx, queueInsert, name)
+	return err
 }
 
 const queueStates = `-- name: QueueStates :many

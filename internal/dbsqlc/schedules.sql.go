@@ -25,14 +25,14 @@ func (q *Queries) ScheduleAdvance(ctx context.Context, tick time.Time, kind stri
 	return err
 }
 
-const scheduleEnter = `-- name: ScheduleEnter :exec
+const scheduleInsert = `-- name: ScheduleInsert :exec
 INSERT INTO "sexton".schedules (kind, database, last_tick, ticked)
 VALUES ($1, $2, $3, false)
 ON CONFLICT (kind, database) DO NOTHING
 `
 
-func (q *Queries) ScheduleEnter(ctx context.Context, kind string, database string, lastTick time.Time) error {
-	_, err := q.db.Exec(ctx, scheduleEnter, kind, database, lastTick)
+func (q *Queries) ScheduleInsert(ctx context.Context, kind string, database string, lastTick time.Time) error {
+	_, err := q.db.Exec(ctx, scheduleInsert, kind, database, lastTick)
 	return err
 }
 

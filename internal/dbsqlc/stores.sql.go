@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-const storeKnow = `-- name: StoreKnow :exec
+const storeAdd = `-- name: StoreAdd :exec
 INSERT INTO "sexton".external_diff_stores (store) VALUES ($1) ON CONFLICT (store) DO NOTHING
 `
 
-func (q *Queries) StoreKnow(ctx context.Context, store string) error {
-	_, err := q.db.Exec(ctx, storeKnow, store)
+func (q *Queries) StoreAdd(ctx context.Context, store string) error {
+	_, err := q.db.Exec(ctx, storeAdd, store)
 	return err
 }
 
-const storeSelf = `-- name: StoreSelf :one
+const storeInstallation = `-- name: StoreInstallation :one
 SELECT installation.id::pg_catalog.text AS installation, "sexton".external_diff_place()::pg_catalog.text AS server,
     pg_catalog.current_database()::pg_catalog.text AS database,
     EXISTS (SELECT FROM "sexton".external_diff_stores AS store WHERE store.store = $1)::boolean AS known,
@@ -27,7 +27,7 @@ SELECT installation.id::pg_catalog.text AS installation, "sexton".external_diff_
 FROM "sexton".external_diff_installation AS installation
 `
 
-type StoreSelfRow struct {
+type StoreInstallationRow struct {
 	Installation string
 	Server       string
 	Database     string
@@ -37,9 +37,9 @@ type StoreSelfRow struct {
 
 // Returns the identity of this installation, and whether its marker was seen in the store
 // before.
-func (q *Queries) StoreSelf(ctx context.Context, store string) (StoreSelfRow, error) {
-	row := q.db.QueryRow(ctx, storeSelf, store)
-	var i StoreSelfRow
+func (q *Queries) StoreInstallation(ctx context.Context, store string) (StoreInstallationRow, error) {
+	row := q.db.QueryRow(ctx, storeInstallation, store)
+	var i StoreInstallationRow
 	err := row.Scan(
 		&i.Installation,
 		&i.Server,

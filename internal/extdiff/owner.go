@@ -100,7 +100,7 @@ func (o *Owner) check(ctx context.Context) error {
 // ownMarker returns the marker of this database. known reports whether the database has
 // seen its marker in the store before.
 func (o *Owner) ownMarker(ctx context.Context) (ours Marker, known bool, err error) {
-	row, err := o.DB.Queries().StoreSelf(ctx, o.Store.Identity())
+	row, err := o.DB.Queries().StoreInstallation(ctx, o.Store.Identity())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ours, false, errors.New(o.DB.Names.Render(`the table "sexton".external_diff_installation is empty`))
 	}
@@ -113,7 +113,7 @@ func (o *Owner) ownMarker(ctx context.Context) (ours Marker, known bool, err err
 
 // recordStore records in the database that the marker was seen in the store.
 func (o *Owner) recordStore(ctx context.Context) error {
-	return problem.Doing(o.DB.Queries().StoreKnow(ctx, o.Store.Identity()), "record the store %s", o.Store)
+	return problem.Doing(o.DB.Queries().StoreAdd(ctx, o.Store.Identity()), "record the store %s", o.Store)
 }
 
 const (

@@ -97,7 +97,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 		default:
 			removed.Spared++
 		}
-		if err := e.DB.Queries().RemovalStrike(ctx, d.id); err != nil {
+		if err := e.DB.Queries().RemovalDelete(ctx, d.id); err != nil {
 			return removed, fmt.Errorf("remove %s from the queue: %w", d.key, err)
 		}
 	}

@@ -51,7 +51,7 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 		restored.Kept = object.key
 		return restored, nil //nolint:nilerr // Kept reports it.
 	}
-	return restored, problem.Doing(e.DB.Queries().RemovalStrike(ctx, object.id),
+	return restored, problem.Doing(e.DB.Queries().RemovalDelete(ctx, object.id),
 		"remove %s from the queue", object.key)
 }
 

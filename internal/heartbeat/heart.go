@@ -200,12 +200,12 @@ func (h *Heart) insertClient(ctx context.Context, now dbsqlc.ClientBeatParams) e
 	if err != nil {
 		return fmt.Errorf("encode digests: %w", err)
 	}
-	entry := dbsqlc.ClientEnterParams{
+	entry := dbsqlc.ClientInsertParams{
 		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: now.Deaf, Held: now.Held, Digests: digests,
 		ReloadError: now.ReloadError,
 		Schedules:   append([]string{}, h.Schedules...), Foreground: h.Foreground, // A nil slice would be NULL in SQL.
 	}
-	if err := h.DB.AsyncQueries().ClientEnter(ctx, entry); err != nil {
+	if err := h.DB.AsyncQueries().ClientInsert(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)
 	}
 	if h.hasBeaten() {

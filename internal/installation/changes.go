@@ -77,7 +77,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 		if err := database.RecordChange(ctx, c.Jobs(), tx, by); err != nil {
 			return err
 		}
-		if err := c.Jobs().Names.Queries(tx).QueueEnter(ctx, kind); err != nil {
+		if err := c.Jobs().Names.Queries(tx).QueueInsert(ctx, kind); err != nil {
 			return err
 		}
 		if !pause {

@@ -86,6 +86,6 @@ func (l *Lease) LostToUndo(ctx context.Context, err error) bool {
 	if !errors.Is(err, ErrLost) {
 		return false
 	}
-	row, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
+	row, err := l.manager.Jobs.AsyncQueries().LeaseHolder(ctx, l.key)
 	return err == nil && ByUndo(row.Holder)
 }

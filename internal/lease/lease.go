@@ -213,9 +213,9 @@ func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.N
 
 // held returns a *HeldError that names the holder of the lease.
 func (m *Manager) held(ctx context.Context, key string) error {
-	row, err := m.Jobs.AsyncQueries().LeaseLook(ctx, key)
+	row, err := m.Jobs.AsyncQueries().LeaseHolder(ctx, key)
 	if errors.Is(err, pgx.ErrNoRows) { // The lease has no row yet: this process is acquiring it for the first time.
-		row, err = dbsqlc.LeaseLookRow{Holder: m.Holder, ExpiresAt: time.Now()}, nil
+		row, err = dbsqlc.LeaseHolderRow{Holder: m.Holder, ExpiresAt: time.Now()}, nil
 	}
 	if err != nil {
 		return fmt.Errorf("read lease %s: %w", key, err)

@@ -6,7 +6,7 @@ SET seen_at = pg_catalog.clock_timestamp(),
     reload_error = @reload_error
 WHERE client_id = @client_id;
 
--- name: ClientEnter :exec
+-- name: ClientInsert :exec
 INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, schedules, foreground, reload_error)
 VALUES (@client_id, @host, @pid, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), @deaf, @held, @digests, @schedules, @foreground, @reload_error)
 ON CONFLICT (client_id) DO UPDATE

@@ -1,4 +1,4 @@
--- name: LeaseLook :one
+-- name: LeaseHolder :one
 -- Returns the holder of a lease. A released lease ends at -infinity, which Go cannot
 -- represent.
 SELECT holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at

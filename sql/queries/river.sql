@@ -1,6 +1,6 @@
 -- These statements read and write River's tables.
 
--- name: QueueLooks :many
+-- name: ProducerQueues :many
 -- Returns the state of queues for River's producers. A queue is outdated if other
 -- definitions are installed than the worker's, which are given by @own_queues, @own_keys
 -- (of leases) and @own_digests.
@@ -221,7 +221,7 @@ SELECT pg_catalog.pg_notify(
 )
 FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS queue (name);
 
--- name: QueueEnter :exec
+-- name: QueueInsert :exec
 -- Inserts the row of a queue if it is missing. River inserts it when a worker first
 -- serves the queue, but the queue may be paused before that.
 INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)

@@ -8,7 +8,7 @@ WHERE kind = @kind
 SELECT kind, database, last_tick, ticked
 FROM "sexton".schedules;
 
--- name: ScheduleEnter :exec
+-- name: ScheduleInsert :exec
 INSERT INTO "sexton".schedules (kind, database, last_tick, ticked)
 VALUES (@kind, @database, @last_tick, false)
 ON CONFLICT (kind, database) DO NOTHING;

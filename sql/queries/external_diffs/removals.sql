@@ -14,7 +14,7 @@ WHERE removal.id = (
 )
 RETURNING removal.id, removal.diff_id, removal.key, removal.store;
 
--- name: RemovalStrike :exec
+-- name: RemovalDelete :exec
 DELETE FROM "sexton".external_diff_removals WHERE id = @id;
 
 -- name: RemovalDefer :exec

@@ -1,4 +1,4 @@
--- name: StoreSelf :one
+-- name: StoreInstallation :one
 -- Returns the identity of this installation, and whether its marker was seen in the store
 -- before.
 SELECT installation.id::pg_catalog.text AS installation, "sexton".external_diff_place()::pg_catalog.text AS server,
@@ -7,5 +7,5 @@ SELECT installation.id::pg_catalog.text AS installation, "sexton".external_diff_
     pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS now
 FROM "sexton".external_diff_installation AS installation;
 
--- name: StoreKnow :exec
+-- name: StoreAdd :exec
 INSERT INTO "sexton".external_diff_stores (store) VALUES (@store) ON CONFLICT (store) DO NOTHING;
