@@ -73,7 +73,7 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		for _, key := range plan.Blocking() {
 			planned = append(planned, problem.Problem{
 				Severity: problem.Info, Key: migrate.AdjournedGroups,
-				Message: key + ": a row that is not deleted before stops the deletion of its group",
+				Message: key + ": rows that are not deleted before prevent the deletion of their group",
 			})
 		}
 	}
@@ -157,7 +157,7 @@ func groupFailures() *Failures {
 		failed, err := read(ctx, all, FailureWindow)
 		return render.Each(failed, id), err
 	}
-	failures := Keyed("groups", "group", "to be tried now", "has not failed", read, id,
+	failures := Keyed("groups", "group", "due now", "has not failed", read, id,
 		func(_ *installation.Connections, group groupschedule.Group) Failure {
 			failure := Failure{Error: group.LastError, Attempts: group.Attempts}
 			if group.Path != "" {

@@ -78,7 +78,7 @@ func diffFailures() *Failures {
 		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 	}
 	id := func(diff extdiff.Failure) int64 { return diff.DiffID }
-	failures := Rows("diffs", "diff", "to be tried now", "is not in the database", read, id,
+	failures := Rows("diffs", "diff", "due now", "is not in the database", read, id,
 		func(all *installation.Connections, diff extdiff.Failure) Failure {
 			failure := Failure{Error: diff.Error, Attempts: diff.Attempts}
 			if diff.Skip != "" {
@@ -190,7 +190,7 @@ func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		return nil, fmt.Errorf("look up the type of diffs: %w", err)
 	}
 	return doctor.One(problem.Error, "merge_request_diff_files.diff",
-		fmt.Sprintf("the column is of type %s, so no diff can be moved, only texts can: change it, or disable external_diffs", kind),
+		fmt.Sprintf("the column is of type %s, but only texts can be moved: change the type, or disable external_diffs", kind),
 		x.DB.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8')`)), nil
 }
 

@@ -225,7 +225,7 @@ func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err 
 func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
 	list, err := installation.TombstonesOf(x.Connections, x.DB).Failed(ctx, failingShown, FailureWindow)
 	for _, t := range list.First {
-		reason := "for an unknown reason"
+		reason := "unknown reason"
 		if t.LastError != nil {
 			reason = *t.LastError
 		}

@@ -44,7 +44,7 @@ func placeholderUsers() *Component {
 // placeholderFailures lists the placeholder users that cannot be deleted because rows
 // refer to them, including those that are not retried.
 func placeholderFailures() *Failures {
-	failures := Rows("placeholders", "placeholder user", "to be tried now", "is not pending",
+	failures := Rows("placeholders", "placeholder user", "due now", "is not pending",
 		func(ctx context.Context, all *installation.Connections, limit int) ([]placeholder.Placeholder, error) {
 			return placeholder.ReadKept(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config),
 				limit)
@@ -146,5 +146,5 @@ func givenUpPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error)
 	return doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
 		fmt.Sprintf("%s given up after %d attempts", render.Counted(backlog.GivenUp, "placeholder user"),
 			x.Config.PlaceholderUsers.MaxAttempts),
-		"see `sexton failures list` for what refers to them, remove that, and run `sexton failures retry placeholders --all`"), nil
+		"remove the rows that refer to them (see `sexton failures list`), and run `sexton failures retry placeholders --all`"), nil
 }

@@ -103,7 +103,7 @@ func (l *loader) step(ctx context.Context, s step) error {
 			return fmt.Errorf("rows %d to %d: %w", first, last, err)
 		}
 		if tag.RowsAffected() != last-first+1 {
-			return fmt.Errorf("rows %d to %d: the statement made %d", first, last, tag.RowsAffected())
+			return fmt.Errorf("rows %d to %d: the statement changed %d rows", first, last, tag.RowsAffected())
 		}
 		if tag.Insert() {
 			l.done += tag.RowsAffected()

@@ -104,7 +104,7 @@ func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 		_, err := on.RunWithin(ctx, on.Limits.ShortWaits(),
 			batch.Statement{SQL: sql, Args: args, Scan: batch.One(&u.done.Remaining)})
 		if err != nil && batch.Judge(err).Verdict == batch.Fatal {
-			return fmt.Errorf("estimate what remains: %w", err)
+			return fmt.Errorf("estimate the remaining rows: %w", err)
 		}
 	}
 	return nil

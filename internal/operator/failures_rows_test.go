@@ -203,20 +203,20 @@ func TestRetryFailedRows(t *testing.T) {
 
 	const due = `SELECT kind, coalesce(args ->> 'group_id', args ->> 'diff_id') FROM sexton.river_job
 		WHERE state = 'available' AND scheduled_at <= now() ORDER BY 1, 2`
-	require.Contains(t, retry("groups", "1"), "1 group to be tried now")
+	require.Contains(t, retry("groups", "1"), "1 group due now")
 	require.Equal(t, [][]string{{"group_destroy", "1"}}, db.Rows(due), "the pending job")
-	require.Contains(t, retry("groups", "2"), "1 group to be tried now")
+	require.Contains(t, retry("groups", "2"), "1 group due now")
 	require.Equal(t, [][]string{{"group_destroy", "1"}, {"group_destroy", "2"}}, db.Rows(due),
 		"one more job, because the last one has ended")
-	require.Contains(t, retry("groups", "3"), "1 group to be tried now")
+	require.Contains(t, retry("groups", "3"), "1 group due now")
 	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT retry_at <= now() FROM sexton.group_deletion_failures"))
 	require.Contains(t, retry("groups", "4"), "group 4 has not failed")
-	require.Contains(t, retry("groups", ""), "3 groups to be tried now")
+	require.Contains(t, retry("groups", ""), "3 groups due now")
 	require.Len(t, db.Rows(due), 2, "a second retry changes nothing")
 
-	require.Contains(t, retry("diffs", "3"), "1 diff to be tried now")
+	require.Contains(t, retry("diffs", "3"), "1 diff due now")
 	require.Contains(t, retry("diffs", "4"), "diff 4 is not in the database")
-	require.Contains(t, retry("diffs", ""), "3 diffs to be tried now")
+	require.Contains(t, retry("diffs", ""), "3 diffs due now")
 	require.Equal(t, [][]string{
 		{"group_destroy", "1"},
 		{"group_destroy", "2"},

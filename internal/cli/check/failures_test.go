@@ -23,10 +23,10 @@ func TestFailuresAreListedAndRetried(t *testing.T) {
 		"source": "groups", "id": "20", "what": "group 20 (other)", "error": "nor this", "attempts": 2.0,
 		"next_attempt_at": "2100-01-01T00:00:00Z", "given_up": false,
 	})
-	require.Equal(t, "1 group to be tried now\n", s.OK("failures", "retry", "groups", "10"))
+	require.Equal(t, "1 group due now\n", s.OK("failures", "retry", "groups", "10"))
 	require.Equal(t, [][]string{{"10", "t"}, {"20", "f"}},
 		s.Rows("SELECT group_id, retry_at <= now() FROM sexton.group_deletion_failures ORDER BY 1"))
-	require.Equal(t, map[string]any{"result": "2 groups to be tried now"},
+	require.Equal(t, map[string]any{"result": "2 groups due now"},
 		s.JSON(0, "failures", "retry", "groups", "--all"))
 	require.Equal(t, [][]string{{"groups 10"}, {"all groups"}},
 		s.Rows("SELECT target FROM sexton.audit WHERE action = 'retry' AND actor <> '' ORDER BY id"))

@@ -273,7 +273,7 @@ func TestDoctorRefusesDiffsOfBytes(t *testing.T) {
 	r := s.Run("doctor")
 	require.Equal(t, 5, r.Code)
 	require.Contains(t, r.Stdout,
-		"error: main diffs_texts: merge_request_diff_files.diff: the column is of type bytea, so no diff can be moved, only texts can: change it, or disable external_diffs\n")
+		"error: main diffs_texts: merge_request_diff_files.diff: the column is of type bytea, but only texts can be moved: change the type, or disable external_diffs\n")
 	s.Exec("ALTER TABLE merge_request_diff_files ALTER diff TYPE varchar USING convert_from(diff, 'UTF8')")
 	require.NotContains(t, s.Run("doctor").Stdout, "diffs_texts: merge")
 }
