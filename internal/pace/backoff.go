@@ -23,8 +23,8 @@ func Backoff(failures int) time.Duration {
 // LockBackoff delays retries of work that met a lock of another session. The zero value
 // does not wait.
 type LockBackoff struct {
-	// Failures counts consecutive tries that met a lock. Reason describes the lock of the
-	// last counted try.
+	// Failures is the number of consecutive tries that met a lock. Reason describes the
+	// lock of the last of them.
 	Failures int
 	Reason   string
 

@@ -44,7 +44,7 @@ type Throttle struct {
 	// Hold returns the reason for which no batch may begin now, or "". It is called
 	// between batches, at most once a second, and repeatedly while it returns a reason.
 	Hold func(ctx context.Context) string
-	// Share returns the share of its time that the run works.
+	// Share returns the share of its time that the run works. See the type Share.
 	Share Share
 	// Blocker returns the session that holds the lock which the batch in a database waits
 	// for, or "". Runs with one database pass an empty name. It is called from another

@@ -36,7 +36,8 @@ const (
 // Position is the origin of a value: a file, a variable or a flag.
 type Position struct {
 	problem.Position
-	// Source is the variable or flag, such as "SEXTON_JOBS__OWNER"; empty for a file.
+	// Source is the variable or flag, such as "SEXTON_JOBS__OWNER". It is empty for a
+	// file.
 	Source string
 }
 
@@ -67,7 +68,7 @@ type Node struct {
 	quoted, untyped bool
 }
 
-// ReadFile is os.ReadFile without the path in its errors.
+// ReadFile reads a file. Unlike those of os.ReadFile, its errors do not contain the path.
 func ReadFile(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if pathError, ok := errors.AsType[*os.PathError](err); ok {
