@@ -235,10 +235,10 @@ func (b *browser) checkViews(t *testing.T, address, name string, paths ...string
 
 // testOutage checks the page while the database refuses connections.
 func (b *browser) testOutage(t *testing.T, s workSite, address string) {
-	elsewhere := pgtest.Must(url.Parse(s.url))(t)
-	name := strings.TrimPrefix(elsewhere.Path, "/")
-	elsewhere.Path = "/postgres"
-	admin := pgtest.Connect(t, elsewhere.String())
+	adminURL := pgtest.Must(url.Parse(s.url))(t)
+	name := strings.TrimPrefix(adminURL.Path, "/")
+	adminURL.Path = "/postgres"
+	admin := pgtest.Connect(t, adminURL.String())
 	b.run(t, chromedp.Navigate(address+"/"))
 	pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", pgx.Identifier{name}.Sanitize()))
 	pgtest.Exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)

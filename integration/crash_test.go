@@ -369,12 +369,12 @@ func testRunBeforeServer(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gatedSetup())
 	s.exec(t, "DELETE FROM parents")
-	elsewhere, err := os.MkdirTemp("", "sexton-socket-") // t.TempDir is too long for a socket.
+	socketDir, err := os.MkdirTemp("", "sexton-socket-") // t.TempDir is too long for a socket.
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(elsewhere) })
+	t.Cleanup(func() { _ = os.RemoveAll(socketDir) })
 	address := pgtest.Must(url.Parse(s.url))(t)
 	query := address.Query()
-	query.Set("host", elsewhere)
+	query.Set("host", socketDir)
 	address.RawQuery = query.Encode()
 	late := s
 	late.url = address.String()
@@ -386,7 +386,7 @@ func testRunBeforeServer(t *testing.T, p program) {
 	w := late.start(t, []string{cronOff})
 	w.waitForLog(t, `"msg":"database_unreachable_at_start","database":"main"`)
 	require.NoError(t, os.Symlink(filepath.Join(server.SocketDir(), ".s.PGSQL.5432"),
-		filepath.Join(elsewhere, ".s.PGSQL.5432")))
+		filepath.Join(socketDir, ".s.PGSQL.5432")))
 	s.wait(t, time.Minute, "the worker to connect and finish", workDone)
 	w.stop(t)
 	s.requireCleanedUp(t)

@@ -89,10 +89,10 @@ func testExample(t *testing.T, p program) {
 	for _, name := range []string{"migrate", "grants", "triggers"} {
 		command := compose.Services[name].Command
 		require.Contains(t, compose.Services[name].Environment["DATABASE_URL"], "postgres://postgres:", name)
-		if at := slices.Index(command, "--worker"); at > 0 {
-			require.Contains(t, compose.Services["worker"].Environment["DATABASE_URL"], "postgres://"+command[at+1]+":")
-			require.Contains(t, readDeployFile(t, "example/roles.sql"), "CREATE ROLE "+command[at+1]+" LOGIN ")
-			command[at+1] = role
+		if index := slices.Index(command, "--worker"); index > 0 {
+			require.Contains(t, compose.Services["worker"].Environment["DATABASE_URL"], "postgres://"+command[index+1]+":")
+			require.Contains(t, readDeployFile(t, "example/roles.sql"), "CREATE ROLE "+command[index+1]+" LOGIN ")
+			command[index+1] = role
 		}
 		p.run(t, folder, db.URL, 0, command...)
 	}
@@ -263,8 +263,8 @@ func documentedReasons() []string {
 	if err != nil {
 		return nil
 	}
-	_, rest, _ := strings.Cut(string(text), "| word |")
-	table, _, _ := strings.Cut(rest, "\n\n")
+	_, afterHeader, _ := strings.Cut(string(text), "| word |")
+	table, _, _ := strings.Cut(afterHeader, "\n\n")
 	var reasons []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(table, -1) {
 		reasons = append(reasons, row[1])

@@ -32,14 +32,14 @@ func (c *scenario) drawInterleaving() *interleaving {
 	x := &interleaving{scenario: c}
 	f := c.drawDeletes()
 	for i := range rapid.SampledFrom([]int{2, 1, 3, 0}).Draw(c.rt, "sessions") {
-		s := c.drawSession(f, c.others[i], c.pair.name+"_"+string(rune('a'+i)))
+		s := c.drawSession(f, c.overlapping[i], c.pair.name+"_"+string(rune('a'+i)))
 		if len(s.early)+len(s.late) > 0 {
 			x.sessions = append(x.sessions, s)
 		}
 	}
 	x.deleting = []*session{{conn: c.main, begin: "BEGIN", end: "COMMIT", deletes: true}}
 	if len(f.deletes) > 1 && rapid.IntRange(0, 2).Draw(c.rt, "two deleting sessions") == 2 {
-		slow := &session{conn: c.others[len(c.others)-1], begin: "BEGIN", end: "COMMIT", deletes: true}
+		slow := &session{conn: c.overlapping[len(c.overlapping)-1], begin: "BEGIN", end: "COMMIT", deletes: true}
 		slow.endAt = rapid.IntRange(0, stages-1).Draw(c.rt, "end of the second")
 		x.deleting = append(x.deleting, slow)
 		c.mix.count("deletions overlap")

@@ -248,12 +248,12 @@ func (c *scenario) drawRow(t *table, numbers [][]int) newRow {
 
 // drawTarget draws one of the row numbers, or -1 for NULL.
 func (c *scenario) drawTarget(r *reference, numbers []int) int {
-	at := rapid.IntRange(-1, len(numbers)-1).Draw(c.rt, "target")
-	if at < 0 {
+	index := rapid.IntRange(-1, len(numbers)-1).Draw(c.rt, "target")
+	if index < 0 {
 		return -1
 	}
-	c.referred[rowID{slices.Index(c.schema.tables, r.parent), numbers[at]}] = true
-	return numbers[at]
+	c.referred[rowID{slices.Index(c.schema.tables, r.parent), numbers[index]}] = true
+	return numbers[index]
 }
 
 // livingRows returns the numbers of the rows that exist in the twin, by table.
@@ -299,8 +299,8 @@ func (c *scenario) savepoint() {
 
 // statement runs one random statement in both databases.
 func (c *scenario) statement() {
-	at := rapid.IntRange(0, len(c.schema.tables)-1).Draw(c.rt, "table")
-	t, numbers := c.schema.tables[at], c.numbers(at)
+	tableIndex := rapid.IntRange(0, len(c.schema.tables)-1).Draw(c.rt, "table")
+	t, numbers := c.schema.tables[tableIndex], c.numbers(tableIndex)
 	kind := rapid.SampledFrom([]string{
 		"delete", "delete some", "move", "delete in two tables", "insert",
 		"delete in partition", "update",
@@ -315,21 +315,21 @@ func (c *scenario) statement() {
 		// The condition also matches rows that a native foreign key has already deleted.
 		sql = fmt.Sprintf("DELETE FROM %s WHERE note %% 4 = %d", t.sql(), rapid.IntRange(0, 3).Draw(c.rt, "remainder"))
 	case "delete in two tables":
-		other := (at + rapid.IntRange(1, len(c.schema.tables)-1).Draw(c.rt, "other table")) % len(c.schema.tables)
+		other := (tableIndex + rapid.IntRange(1, len(c.schema.tables)-1).Draw(c.rt, "other table")) % len(c.schema.tables)
 		remainder := rapid.IntRange(0, 4).Draw(c.rt, "remainder")
 		sql = fmt.Sprintf("WITH deleted AS (DELETE FROM %s WHERE note %% 5 = %[2]d RETURNING note) DELETE FROM %[3]s WHERE note %% 5 = %[2]d",
 			t.sql(), remainder, c.schema.tables[other].sql())
 	case "delete in partition":
 		if len(t.partitions) > 0 {
-			at := rapid.IntRange(0, len(t.partitions)-1).Draw(c.rt, "partition")
-			sql = fmt.Sprintf("DELETE FROM %s WHERE note %% 3 = 0", t.partition(at))
+			index := rapid.IntRange(0, len(t.partitions)-1).Draw(c.rt, "partition")
+			sql = fmt.Sprintf("DELETE FROM %s WHERE note %% 3 = 0", t.partition(index))
 		}
 	case "insert":
 		number := t.made
 		sql = t.insert(c.drawRow(t, c.livingRows()))
-		c.alive = append(slices.Clone(c.alive), row{rowID: rowID{at, number}})
+		c.alive = append(slices.Clone(c.alive), row{rowID: rowID{tableIndex, number}})
 	case "move":
-		numbers = c.movable(at)
+		numbers = c.movable(tableIndex)
 		if len(numbers) > 0 && len(t.references) > 0 {
 			sql = t.setParents(rapid.SampledFrom(numbers).Draw(c.rt, "row"), c.drawRow(t, c.livingRows()).targets)
 		}

@@ -78,8 +78,8 @@ func (c *scenario) drawDeletes() *forecast {
 		survives[r.rowID] = r.text
 	}
 	for _, r := range before {
-		text, there := survives[r.rowID]
-		if !there {
+		text, exists := survives[r.rowID]
+		if !exists {
 			f.doomed[r.table] = append(f.doomed[r.table], r.number)
 		}
 		switch {

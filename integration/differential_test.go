@@ -74,10 +74,10 @@ type pair struct {
 	name   string
 	worker *worker
 	defs   []definitions.Definition
-	// main and native run the workload. watcher reads locks. others run the overlapping
-	// transactions.
+	// main and native run the workload. watcher reads locks. overlapping holds the
+	// sessions of overlapping transactions.
 	main, native, watcher *pgx.Conn
-	others                []*pgx.Conn
+	overlapping           []*pgx.Conn
 	// twoPhase is true if the server supports prepared transactions.
 	twoPhase bool
 	mix      *mix
@@ -102,7 +102,7 @@ func newPair(t *testing.T) *pair {
 	// A run must reach the timeout of a statement before its lease ends.
 	l.worker.config.Databases[0].Limits.Runtime = 50 * time.Second
 	for range 4 {
-		l.others = append(l.others, connectQuietly(t, ours.URL))
+		l.overlapping = append(l.overlapping, connectQuietly(t, ours.URL))
 	}
 	var most int
 	require.NoError(t,
@@ -192,7 +192,7 @@ func drawCases(rt *rapid.T) int {
 // worker's pool, because every DDL statement is checked against all prepared statements
 // of earlier cases.
 func (l *pair) clear(c *scenario) {
-	for _, conn := range append([]*pgx.Conn{l.main, l.native}, l.others...) {
+	for _, conn := range append([]*pgx.Conn{l.main, l.native}, l.overlapping...) {
 		if conn.PgConn().TxStatus() != 'I' {
 			c.exec(conn, "clear", "ROLLBACK")
 		}

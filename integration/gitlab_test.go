@@ -158,9 +158,9 @@ func (f *tableModels) drawDeletes(random *rand.Rand) []string {
 		for doomed := order[:len(order)/2]; len(doomed) > 0; {
 			size := min(random.IntN(9)+1, len(doomed))
 			keys := make([]string, size)
-			for i, at := range doomed[:size] {
-				t.rows[at].dead = true
-				keys[i] = fmt.Sprint(t.rows[at].id)
+			for i, index := range doomed[:size] {
+				t.rows[index].dead = true
+				keys[i] = fmt.Sprint(t.rows[index].id)
 			}
 			doomed = doomed[size:]
 			from := []string{quoteName(t.name)}
@@ -220,13 +220,13 @@ func pending(t *testing.T, p program, dir, url string) int64 {
 }
 
 func subtract(all, some map[string]int64) map[string]int64 {
-	rest := maps.Clone(all)
+	difference := maps.Clone(all)
 	for name, count := range some {
-		if rest[name] -= count; rest[name] == 0 {
-			delete(rest, name)
+		if difference[name] -= count; difference[name] == 0 {
+			delete(difference, name)
 		}
 	}
-	return rest
+	return difference
 }
 
 // artifactKeys returns the keys of the dead rows of the table with a cleaner class.

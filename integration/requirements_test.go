@@ -256,15 +256,15 @@ func (c *traceChecker) check(line trace) []string {
 }
 
 // quotedNames returns the texts in backticks of a cell: paths of files, and other names.
-func (c *traceChecker) quotedNames(cell string) (files, others []string) {
+func (c *traceChecker) quotedNames(cell string) (files, symbols []string) {
 	for _, match := range c.quoted.FindAllStringSubmatch(cell, -1) {
 		if c.file.MatchString(match[1]) {
 			files = append(files, match[1])
 		} else {
-			others = append(others, match[1])
+			symbols = append(symbols, match[1])
 		}
 	}
-	return files, others
+	return files, symbols
 }
 
 func (c *traceChecker) declares(files []string, name string) bool {

@@ -130,10 +130,10 @@ func testRunServesDuringOutage(t *testing.T, p program) {
 	address := w.httpAddress(t)
 	waitReady(t, address)
 
-	elsewhere := pgtest.Must(url.Parse(s.url))(t)
-	name := strings.TrimPrefix(elsewhere.Path, "/")
-	elsewhere.Path = "/postgres"
-	admin := pgtest.Connect(t, elsewhere.String())
+	adminURL := pgtest.Must(url.Parse(s.url))(t)
+	name := strings.TrimPrefix(adminURL.Path, "/")
+	adminURL.Path = "/postgres"
+	admin := pgtest.Connect(t, adminURL.String())
 	allow := func(connections bool) {
 		pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS %t", pgx.Identifier{name}.Sanitize(),
 			connections))

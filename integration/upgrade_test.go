@@ -122,12 +122,12 @@ func testUpgradeWithOldWorkers(t *testing.T, p program) {
 	newSite := oldSite
 	newSite.program.path = p.path
 	const users = "users_migrate_records_to_ghost_user_in_batches"
-	others := []string{
+	otherKinds := []string{
 		"import_placeholder_user_cleanup", "import_delete_placeholder_user", "adjourned_group_deletion",
 		"group_destroy", "schedule_migrate_external_diffs",
 		"migrate_external_diff",
 	}
-	for _, kind := range append([]string{users}, others...) {
+	for _, kind := range append([]string{users}, otherKinds...) {
 		oldSite.run(t, 0, "pause", kind)
 	}
 	oldWorker := oldSite.startOld(t)
@@ -141,7 +141,7 @@ func testUpgradeWithOldWorkers(t *testing.T, p program) {
 
 	newWorker := newSite.startWorker(t, loopback)
 	require.Contains(t, newSite.run(t, 1, "migrate", "down"), "still has")
-	for _, kind := range others {
+	for _, kind := range otherKinds {
 		newSite.run(t, 0, "resume", kind)
 	}
 	newSite.finishAllWork(t)
