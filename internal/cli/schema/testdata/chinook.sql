@@ -1,4 +1,4 @@
--- Shaped like Chinook, a shop of music. Its keys have actions here, where an application would want them.
+-- The tables resemble Chinook, a sample database of a music shop. Here, some foreign keys have actions.
 CREATE TABLE artist (artist_id int PRIMARY KEY, name text);
 CREATE TABLE album (album_id int PRIMARY KEY, title text, artist_id int NOT NULL REFERENCES artist ON DELETE CASCADE);
 CREATE TABLE media_type (media_type_id int PRIMARY KEY);

@@ -1,4 +1,4 @@
--- Foreign keys with names and options of their own.
+-- The foreign keys have names and options that are not the defaults.
 CREATE TABLE owners (id bigint PRIMARY KEY, number bigint);
 CREATE TABLE places (tenant bigint, id bigint, PRIMARY KEY (tenant, id));
 CREATE TABLE pets (id bigint PRIMARY KEY, owner_id bigint, CONSTRAINT fk_rails_0123456789 FOREIGN KEY (owner_id) REFERENCES owners ON DELETE CASCADE);

@@ -1,4 +1,5 @@
--- Shaped like Pagila, a shop of films: keys that follow changes and refuse deletions, and partitions with keys of their own.
+-- The tables resemble Pagila, a sample database of a film rental. It has foreign keys with ON UPDATE CASCADE and RESTRICT, and partitions
+-- with foreign keys.
 CREATE TABLE language (language_id int PRIMARY KEY);
 CREATE TABLE film (
     film_id int PRIMARY KEY,
