@@ -70,7 +70,7 @@ func (m *Memory) keep(name string, kept *binding) {
 	}
 }
 
-// Sizes returns the statement sizes that passes on a database have learned.
+// Sizes returns the sizes of chunks and pieces that passes on a database have learned.
 func (m *Memory) Sizes(name string) (sizes *drain.Sizes) {
 	m.with(name, func(p *learned) { sizes = &p.sizes })
 	return sizes
