@@ -54,7 +54,7 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 
 // River UI marks the job's row and sends a notification, as any River client does. The
 // driver ignores the notification, and its next query for queues cancels the job.
-func TestAJobCancelledElsewhereStops(t *testing.T) {
+func TestJobCanceledByAnotherClientStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
@@ -150,7 +150,7 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 // River's client may insert jobs that are not unique in the state retryable. JobSchedule
 // makes one of several equal jobs available and discards the others. None of these jobs
 // blocks other jobs, even if discarded jobs must be unique, too.
-func TestOneJobInTheWayStopsNoOther(t *testing.T) {
+func TestConflictingJobDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected}
@@ -182,7 +182,7 @@ func TestOneJobInTheWayStopsNoOther(t *testing.T) {
 
 // River does not document how it interprets notifications and how it uses a listener. The
 // driver was written for this version of River.
-func TestDriverIsTheOneThatWasRead(t *testing.T) {
+func TestRiverVersionIsTheReviewedOne(t *testing.T) {
 	t.Parallel()
 	file := pgtest.Must(os.ReadFile("../go.mod"))(t)
 	for _, module := range []string{"river", "river/riverdriver", "river/riverdriver/riverpgxv5"} {

@@ -199,7 +199,7 @@ func TestPassWithoutTheOtherDatabase(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }
 
-func TestTicksTakeTurns(t *testing.T) {
+func TestDatabasesTakeTurnsAtTicks(t *testing.T) {
 	t.Parallel()
 	deps := Deps{Config: configuration(t), Databases: []database.Database{{Name: "main"}, {Name: "ci"}}}
 	deps.Config.Databases = append(deps.Config.Databases, config.Database{Name: "ci"})

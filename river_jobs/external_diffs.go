@@ -151,7 +151,7 @@ func passScheduleDiffs(ctx context.Context, p *pass, _ ScheduleExternalDiffsArgs
 	case ctx.Err() != nil:
 		result.Over, result.Stopped, err = false, true, nil
 	case working.Err() != nil:
-		result.Over, result.Left, err = true, "reached its time limit; the next pass continues immediately", nil
+		result.Over, result.Left, err = true, "reached its time limit; the next run continues immediately", nil
 	}
 	return result, err
 }
@@ -161,7 +161,7 @@ func (s *scheduleStats) result() jobrun.Result {
 	done, failed := s.Inserted+s.Objects, s.Removed.Failed
 	result := jobrun.Result{
 		Stats: s, Changed: done+failed > 0, Processed: done, Failed: failed, Reason: s.WaitingFor,
-		Over: s.OverLimit || s.More, Left: "more diffs are due; the next pass continues immediately",
+		Over: s.OverLimit || s.More, Left: "more diffs are due; the next run continues immediately",
 		Counts: jobrun.Counts{metrics.DiffObjectsRemoved: {"": s.Objects}},
 	}
 	if s.OverLimit {

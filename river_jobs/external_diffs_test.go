@@ -321,7 +321,7 @@ func TestStopDoesNotFailJobsOfDiffs(t *testing.T) {
 func TestUnfinishedSearchContinuesImmediately(t *testing.T) {
 	t.Parallel()
 	for more, reason := range map[bool]string{
-		true:  "the next pass continues immediately",
+		true:  "the next run continues immediately",
 		false: "the next tick continues",
 	} {
 		stats := scheduleStats{Schedule: extdiff.Schedule{OverLimit: !more, More: more}}

@@ -171,7 +171,7 @@ func TestPassesWaitDuringAPartialInstallation(t *testing.T) {
 
 // A worker fetches no job of a queue while other definitions are installed than it has
 // loaded.
-func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
+func TestWorkerPausesQueuesOfOtherDefinitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	on := &driver{

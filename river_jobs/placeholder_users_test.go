@@ -104,7 +104,7 @@ func TestLastAttemptIsLoggedAsWarning(t *testing.T) {
 		b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE namespace_id IS NULL ORDER BY 1"))
 }
 
-func TestFirstStart(t *testing.T) {
+func TestFirstStartIsAfterPendingJobs(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	startsIn := func(spacing time.Duration) float64 {

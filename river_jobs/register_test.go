@@ -218,7 +218,7 @@ func TestRunWithoutProgressIsNotASuccess(t *testing.T) {
 	require.Greater(t, successes()[0], changed[0])
 }
 
-func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {
+func TestGhostUsersJobHasOneAttemptAndALease(t *testing.T) {
 	t.Parallel()
 	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false")
 	job := Jobs(c)[0]

@@ -17,7 +17,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// barrierWait is how long a test waits for further queries of a subscription at the
+// barrierWait is the time that a test waits for further queries of a subscription at the
 // barrier. If the subscription sleeps instead, it makes no further queries.
 const barrierWait = 500 * time.Millisecond
 

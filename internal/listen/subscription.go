@@ -251,7 +251,8 @@ func (s *session) queryDue(ctx context.Context, fresh bool) (Due, error) {
 // takeAwakeLock tries to take the awake lock, an exclusive session advisory lock. After
 // its write, the trigger on the deletion table tries the same lock in shared mode, and
 // notifies if it gets the lock. The lock is independent of snapshots and isolation
-// levels. After a crash or failover of the server nobody holds it, and writers notify.
+// levels. After a crash or failover of the server no session holds it, and writers
+// notify.
 //
 // Writers hold the lock only for an instant, so takeAwakeLock waits for a short time.
 // During that wait, writers find the lock taken and do not notify. So without the lock
@@ -332,7 +333,7 @@ func (g genericPlan) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 //
 // The lock was free. The notification arrives after the rows are visible, and leaves a
 // token. A token is consumed before a query and never after it, so that query sees the
-// rows. HandleBacklog covers writers that notify while nobody listens.
+// rows. HandleBacklog covers writers that notify while no connection listens.
 //
 // This session held the lock. The writer tested the lock before the unlock returned, so
 // it held its table lock at that time. The barrier is raised after the unlock, on the
