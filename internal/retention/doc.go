@@ -3,8 +3,10 @@
 // A rule names a table, a column with a time, and how long rows are kept. Each pass
 // computes the cutoff of a rule once, from the server's clock. A row is due if its column
 // is less than the cutoff and it meets the conditions. A row with NULL is never due. A
-// pass reads windows of due rows in the order of the column, and deletes the rows of each
-// window together with the rows below them.
+// leaf is a partition that stores rows, or a table without partitions. The rows below a
+// row are those that refer to it, directly or indirectly. A pass reads windows of due
+// rows of a leaf in the order of the column, and deletes the rows of each window together
+// with the rows below them.
 //
 // Invariant: a row is deleted only in the version in which a query found it due. A
 // transaction that deletes rows below a due row also locks the due row and checks its

@@ -20,10 +20,11 @@ import (
 
 const (
 	// windowRows limits the due rows that one query returns. topRows is the limit if
-	// other tables reference the due rows, because each batch below locks all rows of the
-	// window.
+	// other tables reference the due rows, because each batch that deletes rows below
+	// them locks all rows of the window.
 	windowRows, topRows = 10_000, 500
-	// lastRows limits a window that waits for locks. lockWait limits each of these waits.
+	// lastRows limits the rows of a window in the second round, which waits for locks.
+	// lockWait limits each wait for a lock.
 	lastRows, lockWait = 20, 500 * time.Millisecond
 	// smallWindow is the smallest limit that is tried after a query has timed out.
 	smallWindow = 100
@@ -49,8 +50,8 @@ type Engine struct {
 	Plan    *Plan
 	// Runtime limits a pass. A pass also ends before its lease expires.
 	Runtime time.Duration
-	// Target is the time that one statement should take. Duty is the share of time in
-	// which a pass works. 0 means all of it.
+	// Target is the time that one statement should take. Duty is the share of its time
+	// that a pass works. 0 means that it works without pauses.
 	Target   time.Duration
 	Duty     float64
 	Throttle pace.Throttle
@@ -87,14 +88,16 @@ type task struct {
 	begun  bool
 	at     position
 	size   int
-	// direct reports that no further direct statement is tried on the leaf.
-	direct bool
+	// directDone reports that no further direct statement is tried on the first leaf.
+	directDone bool
 	// again is set in the second round over a leaf. That round waits for locks and
 	// deletes rows that refer to each other in a cycle.
 	again bool
-	// cycle reports that rows of the leaf that refer to each other in a cycle were left.
+	// cycle reports that the pass left rows of the leaf that refer to each other in a
+	// cycle.
 	cycle bool
-	// changes counts consecutive reads of a single row that had changed.
+	// changes counts consecutive reads of a single row that changed before it was
+	// deleted.
 	changes int
 	// left counts the rows of the first leaf that could not be deleted in this round.
 	// kept counts the rows of all leaves that could not be deleted. obstacle is the last
@@ -145,8 +148,8 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 			return err
 		}
 	}
-	// The next pass begins with the rule that is recorded first. The unfinished rule is
-	// recorded last, so that the next pass ends with it.
+	// The next pass begins with the rule that was recorded the longest ago. The
+	// unfinished rule is recorded last, so that the next pass ends with it.
 	for _, t := range append(waiting[min(1, len(waiting)):], waiting[:min(1, len(waiting))]...) {
 		if err := r.finish(ctx, t, false); err != nil {
 			return err
@@ -173,7 +176,8 @@ func (r *run) progress(ctx context.Context) {
 	}
 }
 
-// paused waits for the throttle. Then it reports whether the pass must end.
+// paused waits until the throttle permits more work, and reports whether the pass must
+// end.
 func (r *run) paused(ctx context.Context) bool {
 	r.pace.Await(ctx)
 	return r.frame.Ended()
@@ -276,7 +280,7 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 		if r.paused(ctx) {
 			return false, nil
 		}
-		if !t.direct && len(t.table.RefsOf(t.leaves[0])) == 0 {
+		if !t.directDone && len(t.table.RefsOf(t.leaves[0])) == 0 {
 			if yielded, err := r.deleteDirectly(ctx, t); yielded || err != nil {
 				return false, err
 			}
@@ -319,7 +323,7 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 }
 
 // findLeaves finds the leaves with due rows and sorts them by their oldest due row. It
-// holds leaves that have no index and are too large to scan.
+// leaves out leaves that have no index and are too large to scan, and records the reason.
 func (r *run) findLeaves(ctx context.Context, t *task) error {
 	t.restart()
 	var large []uint32
@@ -398,7 +402,7 @@ func (t *task) endRound() {
 func (t *task) endLeaf() {
 	t.kept += t.left
 	t.leaves = t.leaves[1:]
-	t.again, t.tree.Waits, t.direct, t.cycle = false, false, false, false
+	t.again, t.tree.Waits, t.directDone, t.cycle = false, false, false, false
 	t.restart()
 }
 
@@ -438,7 +442,7 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 			t.tree.Progress(ctx)
 		}
 		if err != nil || deleted == 0 || len(last) == 0 {
-			t.direct = true
+			t.directDone = true
 			t.restart()
 			return false, nil //nolint:nilerr // The tree retries the rows and reports the error.
 		}
@@ -454,7 +458,8 @@ func (r *run) read(ctx context.Context, t *task) ([]row, error) {
 	return dml.Select(ctx, t.tree.Read, scanRow, sql, args...)
 }
 
-// readFailed handles an error of a query for due rows.
+// readFailed returns a fatal error of a query for due rows. After any other error it
+// leaves the due rows of the leaf for the next pass.
 func (r *run) readFailed(t *task, leaf pgcatalog.Table, err error) error {
 	f := batch.Judge(err)
 	f.Table = leaf.Label()

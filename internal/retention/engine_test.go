@@ -115,8 +115,8 @@ func TestDryRunCountsAndDeletesNothing(t *testing.T) {
 		db.Rows("SELECT deletion_table, pending, oldest_age_seconds FROM sexton.backlog_of_retention()"))
 }
 
-// Rows below due rows are deleted or changed by the actions of the foreign keys, at any
-// depth.
+// Rows below due rows are deleted or changed as the foreign keys' ON DELETE actions
+// require, at any depth.
 func TestRowsBelowAreDeletedFirst(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+`
@@ -181,7 +181,8 @@ func TestFailingRowsDelayNoOther(t *testing.T) {
 	require.Equal(t, [][]string{{"150"}}, db.Rows("SELECT count(*) FROM events"))
 }
 
-// A row that a foreign key blocks does not prevent the deletion of rows in a cycle.
+// If a foreign key blocks the deletion of one row, rows that refer to each other in a
+// cycle are still deleted.
 func TestCycleIsDeletedDespiteABlockedRow(t *testing.T) {
 	t.Parallel()
 	db := setup(t, `
@@ -312,7 +313,7 @@ func TestManyRowsWithOneValue(t *testing.T) {
 	require.Equal(t, int64(1), stats.Rules)
 }
 
-// slowText is a type like text whose comparison for equality takes 50 ms.
+// slowText is a type like text. Comparing two of its values for equality takes 50 ms.
 const slowText = `
 CREATE TYPE slow;
 CREATE FUNCTION slow_in(cstring) RETURNS slow LANGUAGE internal IMMUTABLE STRICT AS 'textin';

@@ -191,7 +191,8 @@ func (r *rule) allDue(ctx context.Context, read dml.Reader, from string, cutoff 
 }
 
 // dropSQL is the query for the statements that drop the partition $1. It omits
-// CONCURRENTLY if the table has a default partition, because DETACH would fail.
+// CONCURRENTLY if the table has a default partition, because DETACH CONCURRENTLY would
+// fail.
 const dropSQL = `
 SELECT pg_catalog.format('ALTER TABLE %s DETACH PARTITION %s%s; DROP TABLE %2$s', above.inhparent::pg_catalog.regclass, $1::pg_catalog.oid::pg_catalog.regclass,
 	CASE WHEN parted.partdefid OPERATOR(pg_catalog.=) 0 THEN ' CONCURRENTLY' ELSE '' END)
@@ -202,7 +203,7 @@ WHERE above.inhrelid OPERATOR(pg_catalog.=) $1::pg_catalog.oid`
 // mostShown limits the old partitions of a rule that are reported.
 const mostShown = 5
 
-// Findings returns warnings about foreseen rules.
+// Findings returns warnings about the results of Foresee.
 func Findings(all []Foreseen) (found problem.List) {
 	for _, seen := range all {
 		report := func(fix, format string, args ...any) {

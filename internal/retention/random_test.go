@@ -104,7 +104,7 @@ func drawSchema(t *rapid.T) *drawnSchema {
 	return s
 }
 
-// A rule leaves the same rows as one DELETE, although workers are killed and an
+// A rule leaves the same rows as one DELETE, even if workers are killed and an
 // application updates rows.
 func TestRandomSchemaEqualsOneDelete(t *testing.T) {
 	t.Parallel()
@@ -117,7 +117,7 @@ func TestRandomSchemaEqualsOneDelete(t *testing.T) {
 		for _, sql := range s.raw {
 			db.Exec(sql)
 		}
-		stop := updates(t, db.URL, s.tables)
+		stop := startUpdates(t, db.URL, s.tables)
 		kills := rapid.IntRange(0, 3).Draw(rt, "kills")
 		for again := true; again; kills-- {
 			db.Exec("UPDATE sexton.leases SET expires_at = now()")
@@ -153,9 +153,9 @@ func TestRandomSchemaEqualsOneDelete(t *testing.T) {
 	})
 }
 
-// updates starts an application that updates rows of the tables in short transactions
-// until stop is called.
-func updates(t *testing.T, url string, tables []string) (stop func()) {
+// startUpdates starts a session that updates rows of the tables in short transactions,
+// like an application, until stop is called.
+func startUpdates(t *testing.T, url string, tables []string) (stop func()) {
 	conn := pgtest.Connect(t, url)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -137,7 +137,7 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 	for _, name := range table.PrimaryKey() {
 		c := table.Columns[name]
 		same, err := r.Operators.Own(c)
-		if err != nil { // A primary key has an order.
+		if err != nil { // Every column of a primary key can be compared, so no error is expected here.
 			return fmt.Errorf("compare column %s: %w", name, err)
 		}
 		bound.id = append(bound.id, dml.Value{Column: name, Type: c.Type, Compare: same})
@@ -151,9 +151,10 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 	return nil
 }
 
-// compareRules reports a rule that never deletes a row, because another rule of the same
-// column deletes the same rows earlier or at the same time. All conditions of that other
-// rule are conditions of the first rule, too.
+// compareRules reports rules of one column with different units. It also reports a rule
+// that never deletes a row, because another rule of the column deletes the same rows
+// earlier or at the same time. All conditions of that other rule are conditions of the
+// first rule, too.
 func (r *resolver) compareRules() {
 	for i, one := range r.rules {
 		for _, other := range slices.Concat(r.rules[:i], r.rules[i+1:]) {

@@ -54,7 +54,7 @@ type rule struct {
 	edge dml.Edge
 	// base is the column's type, such as timestamptz, without its domains.
 	base string
-	// id are the columns of the primary key, without values.
+	// id has the columns of the primary key. stillDue sets their values.
 	id []dml.Value
 	// unindexed are the leaves without an index that can return due rows in order.
 	unindexed []uint32
@@ -137,7 +137,7 @@ func compare(a, b any) int {
 	return x.Compare(y)
 }
 
-// due returns the condition that a row of alias is due at the cutoff.
+// due returns the condition that a row of the table alias is due at the cutoff.
 func (r *rule) due(alias string, cutoff any, args *dml.Args) string {
 	return fmt.Sprintf("%s OPERATOR(pg_catalog.<) %s%s", r.column(alias), r.bound(r.parameter(cutoff, args)),
 		r.edge.Restrictions(alias, args))
@@ -150,9 +150,9 @@ func (r *rule) parameter(value any, args *dml.Args) string {
 	return fmt.Sprintf("$%d::pg_catalog.timestamptz", args.Add(value))
 }
 
-// from returns the condition that a row of alias has at least a value or, if after is
-// set, more than the value. nil is the lowest value. The text of the condition does not
-// depend on value.
+// from returns the condition that the column of a row of the table alias has at least a
+// value or, if after is set, more than the value. nil is the lowest value. The text of
+// the condition does not depend on value.
 func (r *rule) from(alias string, value any, after bool, args *dml.Args) string {
 	operator, least := ">=", "'-infinity'"
 	if after {
@@ -179,7 +179,7 @@ func scanRow(from pgx.CollectableRow) (one row, err error) {
 	return one, from.Scan(&one.At, &one.Version, &one.value, &one.shown, &one.key)
 }
 
-// position is the place in a leaf at which the next window begins.
+// position is the place in a leaf after which the next window begins.
 type position struct {
 	// value is the last value that was read, or nil at the start. If after is set, rows
 	// with that value are excluded.
@@ -264,8 +264,8 @@ func (r *rule) stillDue(leaf pgcatalog.Table, cutoff any, key []string) (sql str
 	return sql, list.Values
 }
 
-// createIndex returns the statement that creates the index for the query for due rows of
-// a leaf.
+// createIndex returns the statement that creates an index on a leaf for the query for due
+// rows.
 func (r *rule) createIndex(leaf pgcatalog.Table) string {
 	var columns []string
 	for _, condition := range r.edge.Conditions {

@@ -108,8 +108,9 @@ ON CONFLICT (rule) DO UPDATE SET due = true`,
 		r.stats.Failed++
 		r.stats.Failure = cmp.Or(r.stats.Failure, t.String()+": "+text)
 	}
-	// If nothing was deleted, the rule is not due before the next tick. The next pass
-	// continues after the rows that this pass could not delete.
+	// If the pass ended early, the rule stays due if rows were deleted. Otherwise it
+	// waits for the next tick. The next pass continues at the last position, so that rows
+	// that cannot be deleted do not delay the rows after them.
 	again := !done && moved
 	var resume any
 	if !done || t.stopped {

@@ -7,7 +7,7 @@ import (
 
 // Stats are the statistics of one pass.
 type Stats struct {
-	// Duty is the share of time in which the pass works.
+	// Duty is the share of its time that the pass works.
 	pace.Duty
 
 	// Deleted counts deleted rows by table. Nullified counts rows whose references were
@@ -16,14 +16,15 @@ type Stats struct {
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
 	Due       map[string]int64 `json:"due,omitempty"`
-	// Kept counts due rows that could not be deleted, by rule.
+	// Kept counts due rows that could not be deleted, by rule. A leaf that could not be
+	// read counts as one row.
 	Kept map[string]int64 `json:"kept,omitempty"`
 	// PartlyCleared counts rows that the application restored while rows below them were
 	// deleted.
 	PartlyCleared int64 `json:"partly_cleared,omitempty"`
-	// Rules counts the rules whose due rows were all processed. Failed counts those rules
-	// among them that left rows for a reason other than a lock. Failure is the first
-	// reason.
+	// Rules counts the rules whose due rows were all processed. Failed counts the rules
+	// that left rows for a reason other than a lock. Failure names the first of these
+	// rules and its reason.
 	Rules   int64  `json:"rules"`
 	Failed  int64  `json:"failed,omitempty"`
 	Failure string `json:"-"`

@@ -17,8 +17,8 @@ import (
 	"sexton/internal/undo"
 )
 
-// If a table keeps its deletions, the rows that a rule deletes are kept as well, and undo
-// restores them.
+// If undo is on for a table, the rows that a rule deletes are kept, and undo restores
+// them.
 func TestUndoRestoresDueRows(t *testing.T) {
 	t.Parallel()
 	db := dbtest.TrackedWithUndo(t, sessions, "sessions")
@@ -51,8 +51,8 @@ func TestUndoRestoresDueRows(t *testing.T) {
 	require.Equal(t, before, db.Rows(all))
 }
 
-// A policy that hides rows is reported by MissingPrivileges and by the pass, and no row
-// is deleted.
+// A row security policy that hides rows is reported by MissingPrivileges and by the pass,
+// and no row is deleted.
 func TestRowSecurityIsReported(t *testing.T) {
 	t.Parallel()
 	db := setup(t,

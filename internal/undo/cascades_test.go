@@ -48,7 +48,7 @@ var cascadingTables = []string{
 	"pairs", `"odd ""name"`,
 }
 
-// keepBelow installs the triggers that `sexton triggers install` installs for the parent
+// keepBelow installs the same triggers as `sexton triggers install` for the parent
 // folders with the child files. It returns the native foreign keys below them.
 func (b *bundle) keepBelow(t *testing.T, exclude ...string) []triggers.Cascade {
 	t.Helper()
@@ -69,9 +69,9 @@ func (b *bundle) keepBelow(t *testing.T, exclude ...string) []triggers.Cascade {
 	return pgtest.Must(triggers.Cascades(t.Context(), conn, cfg, parents))(t)
 }
 
-// Rows that native foreign keys delete or change below parents and children are restored
-// with their own deletion. Another deletion that a worker cleaned up in the same batches
-// stays.
+// If a worker cleaned up after two deletions in the same batches, a restore of one of
+// them restores only its own rows. These include rows that native foreign keys deleted or
+// changed below parents and children.
 func TestNativeCascadesAreRestored(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []int{1, 2} {
@@ -173,9 +173,9 @@ GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FR
 		b.Rows("SELECT FROM pg_proc WHERE proname LIKE 'keep_%' AND pronamespace = 'sexton'::regnamespace"))
 }
 
-// Rows that a trigger of the application deletes are not a deletion. DELETEs that a
-// session sends in one query string are one deletion. DELETEs in separate queries are
-// several.
+// Rows that a trigger of the application deletes are not listed as a deletion. DELETEs
+// that a session sends in one query string are one deletion. DELETEs in separate queries
+// are separate deletions.
 func TestDeletionBoundaries(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cascading, foldersDefinitions, "folders")
@@ -198,8 +198,8 @@ INSERT INTO notes VALUES (3)`)
 	require.EqualValues(t, 2, b.last(t).Tables[0].Rows, "the foreign key deleted folder 8 with folder 4")
 }
 
-// Rows that a foreign key from or to a single partition deletes or changes are restored
-// with their own deletion.
+// If a foreign key from or to a single partition deletes or changes rows, they are
+// restored with the deletion that caused it.
 func TestKeysOfSinglePartitions(t *testing.T) {
 	t.Parallel()
 	for _, earlier := range []bool{false, true} {
@@ -228,7 +228,7 @@ INSERT INTO links SELECT i, i, i FROM generate_series(1, 3) AS i`, foldersDefini
 			first := b.last(t).ID
 			b.Exec("DELETE FROM folders WHERE id IN (2, 4)")
 			second := b.last(t).ID
-			b.drain(t, 100_000) // The batches clean up after both deletions.
+			b.drain(t, 100_000) // Each batch cleans up after both deletions.
 			if earlier {
 				b.Exec("UPDATE sexton.undo SET parent = 'files_1'::regclass WHERE changed IS NOT NULL")
 			}

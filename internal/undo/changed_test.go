@@ -10,8 +10,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// If tables changed after a deletion, all rows are restored that fit the changed table.
-// The report names the others with a reason.
+// If a table changed after a deletion, all rows that fit the changed table are restored.
+// The report names the other rows with a reason.
 func TestRestoreAfterTableChanges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -199,7 +199,7 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 			}
 			require.Equal(t, [][]string{{"(1,1)"}}, b.all("films")[0])
 			count := "SELECT (SELECT pg_catalog.nextval('tries') - 2)::text, (SELECT pg_catalog.count(*) FROM sexton.undo WHERE changed IS NULL AND via IS NOT NULL)::text"
-			counts := b.Rows(count)[0] // The limit holds for each set.
+			counts := b.Rows(count)[0] // tries is the limit for each set.
 			sets := pgtest.Must(strconv.Atoi(counts[1]))(t)
 			require.LessOrEqual(t, pgtest.Must(strconv.Atoi(counts[0]))(t), c.tries*sets)
 		})

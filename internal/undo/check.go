@@ -30,8 +30,8 @@ type check struct {
 	args            *dml.Args
 }
 
-// from returns the FROM item r: the rows with the ctids $2 in the tables $1. The column n
-// has their numbers $3.
+// from returns the FROM item r: the rows with the ctids $2 in the tables $1. The column
+// sexton.n has the numbers $3 of the rows.
 func (c *check) from() string {
 	return fmt.Sprintf(`ROWS FROM (pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]))
 	AS sexton (relation, tid, n)
@@ -74,8 +74,8 @@ func (c *check) links() string {
 		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.from(), c.target, c.on, c.partlyNull(), c.needsParent())
 }
 
-// comparing returns a copy of the check with the condition that compare builds for each
-// column.
+// comparing returns a copy of the check whose condition on requires the comparison that
+// compare returns for each column.
 func (c check) comparing(compare func(column int, given string) string) check {
 	c.args = &dml.Args{Values: []any{nil, nil, nil}}
 	terms := make([]string, len(c.columns))
@@ -87,8 +87,9 @@ func (c check) comparing(compare func(column int, given string) string) check {
 }
 
 // checks returns the checks for a group. Foreign keys are included only if triggers are
-// silenced, because otherwise the server checks them. Changed rows are checked only for
-// the definition that changed them, because they met the other constraints at that time.
+// silenced, because otherwise the server checks them. Of the definitions, only the one
+// that changed the rows is checked for changed rows, because the rows met the others
+// before the change.
 func (w *work) checks(g *restored) (checks []check) {
 	if g.table == nil {
 		return nil
@@ -103,7 +104,7 @@ func (w *work) checks(g *restored) (checks []check) {
 			columns: key.Columns, targetColumns: key.TargetColumns, lock: key.Lockable, matchFull: key.MatchFull,
 		}
 		if key.Only {
-			c.target = "ONLY " + key.Target // The server ignores rows of inheriting tables, too.
+			c.target = "ONLY " + key.Target // Like the server, the check does not count rows of inheriting tables as parents.
 		}
 		checks = append(checks, c.comparing(func(column int, given string) string {
 			return fmt.Sprintf("other.%s %s %s", pgcatalog.Quote(key.TargetColumns[column]), key.Operators[column], given)

@@ -145,8 +145,9 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 5, NULL);`,
 	}
 }
 
-// If a table changes after the restore has begun, the restore reads the table again:
-// added foreign keys hold, and columns with swapped names keep their values.
+// If a table changes after the restore has begun, the restore reads the definition of the
+// table again. It then restores no row that violates an added foreign key, and columns
+// that swapped their names keep their values.
 func TestTableThatChangesDuringRestoreIsReadAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

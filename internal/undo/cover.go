@@ -24,9 +24,10 @@ type Lacking struct {
 	Heirs []string
 }
 
-// Lacks returns the tables that are not kept completely. The first elements of tables are
-// parents, and the rest are children. The argument parents is the number of parents.
-// exclude has the excluded columns, and limit is the limit in bytes, or 0 for no limit.
+// Lacks returns the tables that are not kept completely. The argument parents is the
+// number of parents. They are the first elements of tables, and the rest are children.
+// exclude has the excluded columns. limit is the largest size of a table in bytes, or 0
+// for no limit.
 func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parents int, exclude []string,
 	limit int,
 ) (found []Lacking, _ error) {
@@ -49,8 +50,9 @@ type TablePrivileges struct {
 	Table, Privileges, Grant string
 }
 
-// MissingPrivileges returns the privileges that a role lacks. tables and privileges are
-// parallel lists, and tables are named as in SQL. role is "" for the current role.
+// MissingPrivileges returns the privileges on tables that a role lacks. tables and
+// privileges are parallel lists, and tables are named as in SQL. The role "" is the
+// current role.
 func MissingPrivileges(ctx context.Context, conn *pgx.Conn, tables, privileges []string,
 	role string,
 ) ([]TablePrivileges, error) {
@@ -59,8 +61,8 @@ func MissingPrivileges(ctx context.Context, conn *pgx.Conn, tables, privileges [
 	return found, problem.Doing(err, "find privileges that undo lacks")
 }
 
-// PersonalColumns has the columns of a table whose names look personal. Names has them in
-// the form of exclude_columns.
+// PersonalColumns has the columns of a table whose names look like personal data. Names
+// has the same columns in the form of the configuration key exclude_columns.
 type PersonalColumns struct {
 	Table          string
 	Columns, Names []string

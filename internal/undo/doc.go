@@ -2,13 +2,17 @@
 //
 // A set has the rows that one statement deleted or changed. A unit is one DELETE of
 // parent rows with all sets that it caused. The origins of a set are the IDs of the sets
-// that caused it. A batch cleans up after many parents, so a set may have rows of several
-// units. A row belongs to a unit if it referred to a row of the unit.
+// that caused it. A batch's own set has the rows of the batch's statement. Triggers keep
+// the rows that cascades delete during the batch in further sets with the same ID. A
+// batch cleans up after many parents, so a set may have rows of several units. A row
+// belongs to a unit if it referred to a row of the unit.
 //
 // Restore runs one transaction per database under the leases of all queues. It inserts
 // deleted rows, and sets changed rows to their former values, the newest change first. It
 // does not restore rows without a parent and rows that a later deletion changed. Sets
-// store which of their rows are restored.
+// store which of their rows are restored. Triggers are silenced if
+// session_replication_role is replica: the server then runs no triggers of the
+// application and checks no foreign keys.
 //
 // Invariant: Restore changes only rows of the deletion.
 //

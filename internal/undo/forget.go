@@ -19,7 +19,7 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 		if err != nil {
 			return err
 		}
-		// Parents are forgotten last. If the command fails, it can be repeated as long as
+		// Parents are forgotten last, because a failed call can be repeated only while
 		// they are kept.
 		for _, sets := range slices.Backward(u.steps()) {
 			forgotten := int64(0)
@@ -53,7 +53,7 @@ func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	}
 	g := groupOf(s)
 	if !s.changes() {
-		var keys []string // NULL means all keys.
+		var keys []string // A NULL list means the keys of all parents.
 		all := !slices.ContainsFunc(u.by[s.ID], shared)
 		if !all {
 			t, err := e.readTable(ctx, tx, s.on.Name, &s.layout)
@@ -81,8 +81,8 @@ func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	return err //nolint:wrapcheck // likewise
 }
 
-// blank returns the statement that sets the values of the rows in the mask to NULL. The
-// other rows keep their numbers.
+// blank returns the statement that sets the kept values to NULL in the rows for which the
+// mask $4 is true. It does not remove these rows, so the others keep their numbers.
 func (g *group) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range g.kept() {

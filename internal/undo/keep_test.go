@@ -37,8 +37,8 @@ func TestSizeLimitsCountUncompressedValues(t *testing.T) {
 	require.EqualValues(t, 2, b.last(t).Tables[0].LeftOut)
 }
 
-// A DELETE succeeds although its rows cannot be kept. A column may have the name that the
-// trigger uses for the size of a row.
+// A DELETE succeeds even if its rows cannot be kept. A column may have the same name as
+// the column that the trigger adds for the size of a row.
 func TestDeleteSucceedsIfRowsCannotBeKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
@@ -280,8 +280,8 @@ UPDATE sexton.undo SET kept_at = '2026-01-01 12:00' WHERE id = (SELECT min(id) F
 }
 
 // Rows in the default partition undo_rest are deleted after they have expired. They are
-// kept if a row is added in the meantime, or if no worker has stored the retention time
-// yet.
+// kept if a row is added during the rotation, or if no worker has stored the retention
+// time yet.
 func TestDefaultPartitionExpires(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")

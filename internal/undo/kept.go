@@ -15,15 +15,16 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// ErrUnknown reports that no deletion with the number is kept.
+// ErrUnknown reports that no deletion with the given number is kept.
 var ErrUnknown = errors.New("no deletion with this number is kept")
 
-// ErrTwice reports that two databases have the same numbers because one is a copy of the
-// other.
+// ErrTwice reports that two databases keep deletions with the same IDs, because one is a
+// copy of the other.
 var ErrTwice = errors.New("two databases keep deletions with the same numbers, because one is a copy of the other; " +
 	`use a configuration with one of them, and set other numbers in the copy with ALTER SEQUENCE "sexton".undo_ids RESTART WITH …`)
 
-// layout is a row of sexton.undo_layouts, which has the columns of a table.
+// layout is a row of sexton.undo_layouts. It has the columns that a table had when its
+// rows were kept.
 type layout struct {
 	ID                            int64
 	Relation                      uint32
@@ -56,8 +57,8 @@ type set struct {
 	Via, Keys []string
 	// Parent is the parents' table. Root is its partitioned table, or 0.
 	Parent, Root uint32
-	// Fields are the kept columns of changed rows. Changed are the columns that were set
-	// to Written.
+	// Fields are the kept columns of changed rows. Changed are the columns that the
+	// statement set, and Written is the value that it wrote into them.
 	Fields, Changed []string
 	Written         *string
 	Actor           string
@@ -67,10 +68,11 @@ type set struct {
 	on database.Database
 	// owned are the rows that belong to the deletion. Rows are numbered from 1.
 	owned []int32
-	// viaExcluded reports that the columns Via are not kept, so that the owned rows
-	// cannot be found.
+	// viaExcluded reports that the columns Via are not kept, so the owned rows cannot be
+	// found.
 	viaExcluded bool
-	// present are the owned rows that exist in their database after its transaction.
+	// present are the owned rows that exist in the database after the restoring
+	// transaction.
 	present []int32
 }
 
@@ -81,7 +83,7 @@ func (s *set) along() bool { return slices.Contains(s.Origins, s.ID) }
 // changes reports whether the rows were changed instead of deleted.
 func (s *set) changes() bool { return len(s.Changed) > 0 }
 
-// kept returns the indexes in the layout of the columns that the set has.
+// kept returns the columns that the set keeps, as indexes in the layout.
 func (s *set) kept() []int {
 	var columns []int
 	if len(s.Fields) == 0 {
@@ -99,14 +101,14 @@ func (s *set) kept() []int {
 func (s *set) column(name string) int { return slices.Index(s.Columns, name) }
 
 // read returns the sets of a database that the sets ids caused, directly or indirectly.
-// With roots it also returns the sets ids that no other set caused.
+// If roots is true, it also returns those of the sets ids that no other set caused.
 func read(ctx context.Context, on dbsqlc.DBTX, db database.Database, ids []int64, roots bool) ([]*set, error) {
 	rows, _ := on.Query(ctx, db.Names.Render(text("sets")), ids, roots, 0, nil, 0)
 	return collect(rows, db)
 }
 
-// readLater returns the sets of a table with a higher number that have deleted rows, or
-// changes of some of the columns.
+// readLater returns the sets of a table that were kept after the set number and have
+// deleted rows, or changes of some of the columns.
 func readLater(ctx context.Context, on dbsqlc.DBTX, db database.Database, table uint32, columns []string,
 	number int64,
 ) ([]*set, error) {
@@ -184,7 +186,7 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 		}
 		slices.Sort(found)
 		if next = slices.Compact(found); len(e.Databases) == 1 {
-			break // The query has followed all origins within the database.
+			break // In a single database, the query has already followed all origins.
 		}
 	}
 	units := map[int64]*unit{}
@@ -227,8 +229,8 @@ func newUnit(id int64, roots []*set, below map[int64][]*set) *unit {
 	return u
 }
 
-// sort sorts each set after the sets that caused it. A cause is always older, so a cycle
-// of definitions is not a cycle of sets.
+// sort sorts each set after the sets that caused it. Definitions may form a cycle, but
+// sets cannot, because the cause of a set is always older than the set.
 func (u *unit) sort() {
 	kind := func(s *set) int { return 2*min(1, len(s.Fields)) + min(1, len(s.Via)) }
 	slices.SortFunc(u.sets, func(a, b *set) int {
@@ -248,8 +250,8 @@ func (u *unit) sort() {
 		}
 		for _, by := range s.Cascades {
 			for _, above := range u.by[s.ID] {
-				// A batch's own rows come first, because its other sets were deleted with
-				// them.
+				// The batch's own set comes first, because cascades from its rows deleted
+				// the rows of the batch's other sets.
 				if above.Relation == by.Parent && (s.along() || len(s.Origins) == 0) {
 					add(above)
 				}
@@ -260,7 +262,8 @@ func (u *unit) sort() {
 	for _, s := range u.sets {
 		add(s)
 	}
-	// Changed rows come last, because they may have been deleted later.
+	// Sets of changed rows come last. A row may have been deleted after its change, so it
+	// must be inserted before its change is undone.
 	slices.SortStableFunc(sorted, func(a, b *set) int {
 		return cmp.Compare(min(1, len(a.Changed)),
 			min(1, len(b.Changed)))
@@ -268,8 +271,8 @@ func (u *unit) sort() {
 	u.sets = sorted
 }
 
-// causes returns the origins of a set that belong to the deletion. A batch may have
-// thousands of other origins, so causes searches them for the deletion's IDs.
+// causes returns the origins of a set, including all that belong to the deletion. A batch
+// may have thousands of origins. causes then returns only those with IDs of the deletion.
 func (u *unit) causes(s *set, ids []int64) []int64 {
 	if len(s.Origins) <= len(ids) {
 		return s.Origins
@@ -280,7 +283,8 @@ func (u *unit) causes(s *set, ids []int64) []int64 {
 	})
 }
 
-// above returns the sets of one origin to which the rows of a set may have referred.
+// above returns the sets with the given ID that may have rows to which rows of s
+// referred.
 func (u *unit) above(s *set, id int64) []*set {
 	var found []*set
 	for _, above := range u.by[id] {
@@ -310,8 +314,8 @@ func (e *Engine) own(ctx context.Context, u *unit) (err error) {
 	return nil
 }
 
-// checkUnique returns ErrTwice if another database has a set with the same number,
-// because origins refer to sets of other databases by number.
+// checkUnique returns ErrTwice if another database has a set with the same ID, because
+// origins refer to sets of other databases by ID.
 func (e *Engine) checkUnique(ctx context.Context, u *unit) error {
 	if len(e.Databases) == 1 {
 		return nil
@@ -333,7 +337,7 @@ func (e *Engine) checkUnique(ctx context.Context, u *unit) error {
 }
 
 // members returns the rows of a set that referred to rows of the deletion in the sets
-// that caused it. The function of returns the rows of such a set.
+// that caused it. The function of returns the rows of the deletion in one of those sets.
 func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
 	if !s.Kept || s.Rows == 0 {
 		return nil, nil
@@ -343,7 +347,7 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 	}
 	all, some := true, false
 	for _, id := range s.Origins {
-		all = all && len(u.by[id]) > 0 // An origin without sets belongs to another deletion.
+		all = all && len(u.by[id]) > 0 // An origin that the unit does not contain belongs to another deletion.
 		for _, above := range u.above(s, id) {
 			rows := of(above)
 			all, some = all && above.Left == 0 && len(rows) == int(above.Rows), some || len(rows) > 0
@@ -371,8 +375,8 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 }
 
 // cascaded returns the rows of a set that native foreign keys deleted, directly or
-// indirectly, together with rows of the batch's own sets. The function of returns the
-// rows of an own set.
+// indirectly, when the batch deleted rows of its own sets. The function of returns the
+// rows of the deletion in one of those own sets.
 func (e *Engine) cascaded(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
 	known := map[*set][]int32{}
 	for grew := true; grew; {

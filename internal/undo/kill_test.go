@@ -35,8 +35,9 @@ files: [{table: issues, column: issue_id, on_delete: async_delete}]
 labels: [{table: projects, column: project_id, on_delete: async_nullify}]
 `
 
-// A worker, and then a restore, are killed at each of their messages in turn. After each
-// kill, a retry deletes or restores all rows, and no row is restored twice.
+// In turn, a worker and then a restore are killed at each message that they exchange with
+// the server. After each kill, a retry deletes or restores all rows, and no row is
+// restored twice.
 func TestKillAtEachMessage(t *testing.T) {
 	t.Parallel()
 	tables := []string{"projects", "issues", "files", "notes", "labels"}
@@ -88,7 +89,7 @@ func TestKillAtEachMessage(t *testing.T) {
 	require.Equal(t, before, b.all(tables...))
 }
 
-// keepNotes installs the triggers that keep the notes, which the native foreign key
+// keepNotes installs triggers that keep the rows of notes, which a native foreign key
 // deletes.
 func (b *bundle) keepNotes(t *testing.T) {
 	t.Helper()

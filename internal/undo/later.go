@@ -12,9 +12,10 @@ import (
 	"sexton/internal/drain/dml"
 )
 
-// Deletions are undone last in, first out. A deletion keeps a row with the value that the
-// deletion before it wrote. The earlier value must therefore not be restored before the
-// later one. Sets are ordered by their numbers, which increase within a database.
+// Deletions are undone last in, first out. If two deletions change the same column of a
+// row, the later one keeps the value that the earlier one wrote. If the earlier deletion
+// were undone first, undoing the later one would set the row to that value again. Sets
+// are ordered by their numbers, which increase within a database.
 
 // laterRow is a row in a set of another deletion.
 type laterRow struct {
@@ -22,11 +23,11 @@ type laterRow struct {
 	row int32
 }
 
-// mostCandidates limits the deletions that are searched for a row.
+// mostCandidates limits how many deletions undoFirst searches for one row.
 const mostCandidates = 100
 
-// leaveChangedLater excludes rows in which a later deletion changed the same columns,
-// unless that deletion is undone.
+// leaveChangedLater excludes rows in which a later deletion changed some of the same
+// columns, unless that change is undone.
 func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	found, err := w.later(ctx, g, g.pending, func(s *set) bool { return s.changes() })
 	if err != nil || len(found) == 0 {
@@ -37,9 +38,9 @@ func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	return nil
 }
 
-// leaveChanged excludes rows that the UPDATE did not find, because they no longer have
-// the value that the deletion wrote. If a later deletion deleted such a row, the report
-// names that deletion.
+// leaveChanged records rows that the UPDATE did not find as not restored. Such a row no
+// longer has the value that the deletion wrote. If a later deletion deleted the row, the
+// report names that deletion.
 func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 	if !p.changes() || len(rows) == 0 {
 		return nil
@@ -58,9 +59,9 @@ func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 	return nil
 }
 
-// later returns, for rows of a group, the newest row with the same key that another
-// deletion kept later and that is not restored. It searches the sets for which include
-// returns true.
+// later searches the sets for which include returns true. It returns, for rows of a
+// group, the newest row with the same primary key that another deletion kept later and
+// that is not restored.
 func (w *work) later(ctx context.Context, g *restored, rows []int32, include func(*set) bool) (
 	map[int32]laterRow, error,
 ) {
@@ -98,8 +99,8 @@ func (w *work) later(ctx context.Context, g *restored, rows []int32, include fun
 }
 
 // laterSets returns the sets of a group's table that may have changed its rows later. It
-// leaves out sets in which all rows belong to this deletion. It reads them once for all
-// groups that changed the same columns.
+// leaves out sets in which all rows belong to this deletion. Groups that changed the same
+// columns of a table share one query.
 func (w *work) laterSets(ctx context.Context, g *restored) ([]*set, error) {
 	key := fmt.Sprintf("%d %q", g.Relation, g.Changed)
 	if known, read := w.sets[key]; read {
@@ -158,8 +159,9 @@ func (w *work) owns(s *set, row int32) bool {
 	return found
 }
 
-// keyForm returns the indexes of the primary key's columns, and an expression for the
-// text of a row's key. The expression is empty if the columns are not kept.
+// keyForm returns the indexes of the primary key's columns in the layout, and an SQL
+// expression for the text of a row's key. The expression is empty if the columns are not
+// kept.
 func (g *group) keyForm() (columns []int, key string) {
 	for _, name := range g.KeyCols {
 		at := g.column(name)
@@ -193,8 +195,8 @@ func (w *work) rowKeys(ctx context.Context, g *restored, rows []int32) (keys []s
 	return keys, numbers, nil
 }
 
-// undoFirst returns the reason for a row that can be restored only after the deletion
-// with a later row is undone.
+// undoFirst returns the reason that is reported for a row that cannot be restored before
+// the deletion of a later row is undone.
 func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) {
 	candidates, err := e.roots(ctx, later.set)
 	if err != nil {
@@ -224,7 +226,7 @@ func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) 
 	return fmt.Sprintf("undo deletion %d first", candidates[0]), nil
 }
 
-// roots returns the deletions to which a set may belong.
+// roots returns the IDs of the deletions to which a set may belong.
 func (e *Engine) roots(ctx context.Context, s *set) (roots []int64, _ error) {
 	if len(s.Origins) == 0 {
 		return []int64{s.ID}, nil

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// takeOver is the number of tries after which the lease of a worker is ended.
+	// takeOver is the number of tries after which acquire ends the lease of a worker.
 	takeOver = 3
-	// pause is the wait between two tries. A pass may end in that time.
+	// pause is the wait between two tries. The worker's pass may end in that time.
 	pause = 100 * time.Millisecond
 )
 
-// Holder is the prefix of the names of lease holders that undo or forget deletions. Their
-// leases are not taken over. They end when the holder stops renewing them.
+// Holder is the prefix of a holder's name if the holder undoes or forgets a deletion. The
+// lease of such a holder is not taken over. It ends when the holder stops renewing it.
 const Holder = lease.UndoHolder
 
 // ErrBusy reports that another process is undoing or forgetting a deletion.
@@ -74,7 +74,7 @@ func (e *Engine) acquire(ctx context.Context, key string) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause): // The next try returns the error of an ended context.
+		case <-time.After(pause): // If the context has ended, the next try returns its error.
 		}
 	}
 }

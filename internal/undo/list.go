@@ -57,7 +57,7 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 		Keys: []string{},
 	}
 	keep := e.Keep
-	if keep == 0 { // Undo is off now. The database has stored the last setting.
+	if keep == 0 { // Undo is switched off, so the last setting is read from the database.
 		if err := root.on.Pool.QueryRow(ctx,
 			root.on.Names.Render(`SELECT state.keep FROM "sexton".undo_state AS state`)).Scan(&keep); err != nil {
 			return nil, fmt.Errorf("database %s: read the retention time of kept deletions: %w", root.on.Name, err)
@@ -124,7 +124,7 @@ func joinKeys(columns [][]*string) []string {
 	return keys
 }
 
-// waiting returns the sets whose parents have pending tombstones.
+// waiting returns the IDs of the sets of parents whose tombstones are pending.
 func (e *Engine) waiting(ctx context.Context, units ...*unit) (map[int64]bool, error) {
 	waiting, of := map[int64]bool{}, map[int64]bool{}
 	for _, u := range units {
@@ -230,9 +230,10 @@ func Sized(bytes int64, oldest time.Duration) string {
 	return fmt.Sprintf("%.1f MB of deleted rows are kept, the oldest for %s", float64(bytes)/1e6, render.Span(oldest))
 }
 
-// outline returns a deletion like Show, but does not read the kept rows of sets that
-// several deletions share, because that would take seconds for many deletions. It reads
-// them if rows are restored, because then the state depends on the deletion's own rows.
+// outline returns a deletion like Show, but assumes that all rows of its sets belong to
+// it if several deletions share a set. Reading the rows of shared sets would take seconds
+// for many deletions. It reads them only if rows are restored, because the state then
+// depends on the deletion's own rows.
 func (e *Engine) outline(ctx context.Context, u *unit, waiting map[int64]bool) (_ *Unit, err error) {
 	shared, back := map[int64]bool{}, false
 	for _, s := range u.sets {

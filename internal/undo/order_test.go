@@ -76,8 +76,8 @@ INSERT INTO c VALUES (1, 1, 1, 7, 'a'), (2, 1, 2, 8, 'b'), (3, 2, 1, NULL, 'c');
 				reports := b.restore(t, units[0]).Left
 				b.drain(t, 0)
 				after := b.all("p", "q", "c")
-				// These are the original tables with the later changes of the
-				// application.
+				// Create the tables again, and apply only the application's later
+				// changes.
 				b.Exec("DROP TABLE c, p, q;" + both + one.change)
 				require.Equal(t, b.all("p", "q", "c"), after)
 				if one.left == "" {

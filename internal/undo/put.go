@@ -32,13 +32,13 @@ type putting struct {
 	*restored
 
 	checks []check
-	// parts has the rows of each following statement.
+	// parts has the rows of each statement that is still to be run.
 	parts [][]int32
-	// waiting has the rows that a foreign key refused. The map key is the reason.
+	// waiting has the rows that a foreign key refused, by the reason.
 	waiting map[string][]int32
 }
 
-// put restores the pending rows of a group. It bisects a statement that fails until it
+// put restores the pending rows of a group. If a statement fails, put bisects it until it
 // finds the failing rows, and marks those as not restored. It returns the rows that a
 // foreign key refused, because their parents may be restored later.
 func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32, _ error) {
@@ -62,7 +62,7 @@ func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32
 	return p.waiting, nil
 }
 
-// retry makes rows, without the excluded ones, the next part.
+// retry inserts rows, without the excluded ones, as the next part.
 func (p *putting) retry(rows, excluded []int32) {
 	if rows = without(rows, excluded); len(rows) > 0 {
 		p.parts = slices.Insert(p.parts, 0, rows)
@@ -74,8 +74,8 @@ func (p *putting) halve(rows []int32) {
 	p.parts = slices.Insert(p.parts, 0, rows[:len(rows)/2], rows[len(rows)/2:])
 }
 
-// part restores rows with one statement. It marks rows as not restored, or adds parts for
-// a retry.
+// part restores rows with one statement. If that fails for some rows, part marks them as
+// not restored, or adds smaller parts for a retry.
 func (p *putting) part(ctx context.Context, rows []int32) error {
 	// The savepoint is not in the batch, because SendBatch prepares all statements first.
 	// A statement that cannot be prepared would fail before the savepoint is set.
@@ -108,7 +108,7 @@ func (p *putting) part(ctx context.Context, rows []int32) error {
 		}
 		p.leave(keptOut, out...)
 		p.retry(rows, out)
-	case missing: // It is unknown which rows were restored.
+	case missing: // The statement does not show which of the rows were inserted.
 		p.halve(rows)
 	case len(orphans) > 0:
 		p.retry(rows, orphans)
@@ -119,7 +119,7 @@ func (p *putting) part(ctx context.Context, rows []int32) error {
 	return nil
 }
 
-// statement restores rows with one statement. back has the rows that were restored.
+// statement restores rows with one statement. It returns the rows that were restored.
 func (p *putting) statement(ctx context.Context, rows []int32) (back restoredRows, err error) {
 	sql, args := p.insert(), p.args(rows)
 	if p.changes() {
@@ -147,7 +147,7 @@ func (p *putting) statement(ctx context.Context, rows []int32) (back restoredRow
 	return back, p.tx.SendBatch(ctx, &all).Close()
 }
 
-// insert returns the statement that inserts the rows of the mask.
+// insert returns the statement that inserts the rows for which the mask $4 is true.
 func (p *putting) insert() string {
 	var names, values []string
 	var columns []int
@@ -162,8 +162,8 @@ func (p *putting) insert() string {
 		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), among)
 }
 
-// update returns the statement that sets the rows of the mask to their former values. It
-// skips rows that no longer have the values that the deletion wrote.
+// update returns the statement that sets rows to their former values if the mask $4 is
+// true for them. It skips rows that no longer have the values that the deletion wrote.
 func (p *putting) update() string {
 	var set []string
 	columns, terms := p.table.byKey(p.group, "child")
@@ -190,13 +190,14 @@ func (p *putting) wrote(i int, value, kind string) string {
 		written = p.on.Names.Render(fmt.Sprintf(`("sexton".undo_value(%s, NULL::pg_catalog.text[]))[%d]`, written, i+1))
 	}
 	written = p.table.parse(p.on.Names, written, kind)
-	// format returns an empty text for NULL.
+	// format returns an empty text for NULL, so the comparison includes num_nulls.
 	tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))"
 	return fmt.Sprintf(tagged, value) + " OPERATOR(pg_catalog.=) " + fmt.Sprintf(tagged, written)
 }
 
-// taken returns the rows whose primary key is in the table. It returns false if the table
-// has no such key.
+// taken returns the rows whose primary key exists in the table. The second result is
+// false if the keys cannot be compared, because the table now has a different primary
+// key.
 func (w *work) taken(ctx context.Context, g *group, t *table, rows []int32) ([]int32, bool, error) {
 	columns, terms := t.byKey(g, "other")
 	if len(terms) == 0 {
@@ -266,8 +267,9 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 		p.leave(keptOut, rows...)
 		return nil
 	}
-	// An error of the table, its privileges or its columns applies to all rows. A policy
-	// checks each row.
+	// An error of the table, its privileges or its columns applies to all rows, so the
+	// statement is not bisected. An error of a row security policy may apply to a single
+	// row.
 	all := strings.HasPrefix(pgErr.Code, "42") && pgErr.Routine != "ExecWithCheckOptions" ||
 		pgErr.Code == "23502" && slices.Contains(p.table.Columns, pgErr.ColumnName) &&
 			p.table.former(&p.layout, pgErr.ColumnName) < 0
@@ -282,9 +284,9 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 	return nil
 }
 
-// reason returns the reason for which the database refuses rows. The text contains no
-// values, because every reader of the page sees it. The detail of an error contains rows,
-// and the message of a data error contains values.
+// reason returns the reason for which the database refuses rows. It contains no values,
+// because every reader of the status page sees it. The detail of an error contains rows,
+// so it is left out. The message of a data error contains values, so it is replaced.
 func (p *putting) reason(err *pgconn.PgError) string {
 	reason := err.Message
 	switch {

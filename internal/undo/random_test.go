@@ -51,9 +51,9 @@ func randomWorld(random *rand.Rand) *world {
 				set := fmt.Sprintf("update_column_to, target_column: state, target_value: %d", 4+random.IntN(2))
 				action := []string{"async_delete", "async_delete", "async_nullify", set}[random.IntN(4)]
 				if sets && action == set {
-					// If two parents set one column, an undo does not repeat the clean-up
-					// of a row that another clean-up had changed. order_test.go tests
-					// that case.
+					// Only one parent of a table sets the column state. If two parents
+					// set it, an undo would not repeat the clean-up of a row that another
+					// clean-up had changed. order_test.go tests that case.
 					action = "async_nullify"
 				}
 				sets = sets || action == set
@@ -96,7 +96,7 @@ func (b *bundle) rows(names []string) map[string]string {
 // seeds is the number of random schemas that the test tries.
 var seeds uint64 = 2
 
-// A database in which deletions were undone, last in, first out, equals a database in
+// Deletions are undone last in, first out. Afterwards, the database equals a database in
 // which they never happened, except for the rows that the reports name. The restores fail
 // and their sessions are killed at random points, also within transactions. Meanwhile the
 // application writes other rows, and workers run between the tries.
@@ -169,8 +169,9 @@ func TestRestoredDatabaseEqualsDatabaseWithoutDeletion(t *testing.T) {
 	}
 }
 
-// references returns the parents of each row by table and key. The application changes no
-// reference, and the rows that it inserts refer to nothing.
+// references returns the parents of each row by table and key. They stay the same during
+// the test, because the application changes no reference and inserts no rows with
+// references.
 func (b *bundle) references(names []string) map[string][]string {
 	found := map[string][]string{}
 	for _, name := range names {
@@ -184,7 +185,7 @@ func (b *bundle) references(names []string) map[string][]string {
 // requireReasons verifies that each row in left has a valid reason not to be restored:
 // the row does not exist in the database without the deletion, or one of its parents is
 // missing there or is also in left. If rows of several deletions depend on each other,
-// the named parent may be another one than the missing one.
+// the reason may name another parent than the missing one.
 func requireReasons(t *testing.T, left []undo.Left, rows map[string]string, referred map[string][]string, of map[string]int64) {
 	t.Helper()
 	stays := map[string]bool{}
@@ -216,8 +217,8 @@ func requireReasons(t *testing.T, left []undo.Left, rows map[string]string, refe
 	}
 }
 
-// writeBoth runs a statement of the application in b, and in other on the same rows only,
-// because rows that are deleted in b cannot be written in other.
+// writeBoth runs a statement of the application in b. In other, it runs the statement on
+// the same rows only, because other also has rows that are deleted in b.
 func (b *bundle) writeBoth(t *testing.T, other *bundle, statement string) {
 	t.Helper()
 	ids := pgtest.Scalar[[]int64](t, b.Database, "WITH hit AS ("+statement+
@@ -225,8 +226,8 @@ func (b *bundle) writeBoth(t *testing.T, other *bundle, statement string) {
 	other.Exec(statement+" AND id = ANY ($1)", ids)
 }
 
-// restoreUntilDone restores a deletion, and retries it as often as it fails or is killed.
-// A killed restore may leave its lease behind.
+// restoreUntilDone restores a deletion, and retries the restore until it succeeds. Some
+// tries fail or are killed. A killed try may leave its lease behind.
 func (b *bundle) restoreUntilDone(t *testing.T, random *rand.Rand, id int64, other *bundle, names []string) []undo.Left {
 	t.Helper()
 	const leave = "UPDATE sexton.leases SET holder = 'killed', expires_at = now() + interval '1 hour' WHERE key = $1"

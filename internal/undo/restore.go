@@ -39,11 +39,13 @@ type Engine struct {
 	// application's triggers during a restore.
 	Keep         time.Duration
 	FireTriggers bool
-	// Leases grants the leases of the queues. Key returns the key of a queue's lease.
+	// Leases grants the leases of the queues. Key returns the lease key of a database's
+	// queue.
 	Leases                        *lease.Manager
 	Key                           func(database string) string
 	StatementTimeout, LockTimeout time.Duration
-	// Reached, if set, is called at points of a restore. Its error ends the restore.
+	// Reached, if set, is called at each named point of a restore. If it returns an
+	// error, the restore ends with that error.
 	Reached func(point string) error
 
 	leases    []*lease.Lease
@@ -55,8 +57,8 @@ const (
 	// mostTries limits the tries of a transaction that ends because of a deadlock or
 	// because its session was terminated.
 	mostTries = 3
-	// mostRounds limits how many times a transaction restores its rows again without the
-	// rows that have no parent.
+	// mostRounds limits the rounds of a transaction. Each round restores the rows again,
+	// without those that had no parent in the round before.
 	mostRounds = 10
 	// mostLeft limits the number of rows that a report names as not restored.
 	mostLeft = 10_000
@@ -119,7 +121,7 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 		silent[db.Name] = may && (dryRun || !e.FireTriggers)
 		report.Triggers = report.Triggers || !silent[db.Name]
 	}
-	e.operators = nil // Tables may have changed since.
+	e.operators = nil // The operators are read again, because tables may have changed since the last restore.
 	begun := false
 	err = e.withLeases(ctx, func() error {
 		u, err := e.load(ctx, id)
@@ -150,7 +152,7 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 }
 
 // MaySilence reports whether a role may silence triggers. The role "" is the current
-// role. grant is the statement that allows it.
+// role. grant is the statement that gives the role this privilege.
 func MaySilence(ctx context.Context, on dbsqlc.DBTX, role string) (may bool, grant string, err error) {
 	var older bool
 	err = on.QueryRow(ctx, text("superuser"), role).Scan(&older, &may, &grant)
@@ -203,11 +205,10 @@ type work struct {
 	// deleted has the groups to insert, parents first. changed has the groups to update,
 	// the newest change first.
 	deleted, changed []*restored
-	// tables has the tables by the ID of their layout. It has nil for a table that does
-	// not exist.
+	// tables has the table of each layout, by the layout's ID. The table is nil if it
+	// does not exist.
 	tables map[int64]*table
-	// sets has the sets of other deletions that may have changed rows later, by table and
-	// columns.
+	// sets caches the results of laterSets by table and columns.
 	sets map[string][]*set
 }
 
@@ -220,8 +221,8 @@ type restored struct {
 	// restored.
 	pending []int32
 	back    restoredRows
-	// left has the reasons for which rows are not restored. later has the rows for which
-	// a later deletion must be undone first, with that deletion's row.
+	// left has the reason for each row that is not restored. later has rows that can be
+	// restored only after a later deletion is undone, and the row of that deletion.
 	left  map[int32]string
 	later map[int32]laterRow
 }
@@ -238,8 +239,7 @@ func (g *restored) leftRows() []int32 {
 	return union(slices.Collect(maps.Keys(g.later)), slices.Collect(maps.Keys(g.left)))
 }
 
-// restoredRows has the numbers of restored rows in their group, and their tables and
-// ctids.
+// restoredRows is a list of restored rows: their numbers in the group, tables and ctids.
 type restoredRows struct {
 	rows      []int32
 	relations []uint32
@@ -251,7 +251,7 @@ func (c *restoredRows) add(more restoredRows) {
 		append(c.tids, more.tids...)
 }
 
-// args returns the arguments of the statements of a check.
+// args returns the rows as arguments for the statements of a check.
 func (c *restoredRows) args(of *check) []any {
 	return append([]any{c.relations, c.tids, c.rows}, of.args.Values[3:]...)
 }
@@ -274,8 +274,8 @@ func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent b
 			}
 			return errDryRun
 		})
-		// Another session deadlocked with this session or terminated it. The transaction
-		// was rolled back.
+		// The transaction was rolled back, because another session deadlocked with this
+		// session or terminated it.
 		ended := w.tx != nil && w.tx.Conn().IsClosed() || batch.Judge(err).Verdict == batch.Conflict
 		if err == nil || !ended || ctx.Err() != nil {
 			break
@@ -302,7 +302,8 @@ func (w *work) run(ctx context.Context, sets []*set) error {
 	if err := w.engine.point("checked"); err != nil {
 		return err
 	}
-	if err := setValueSettings(ctx, w.tx); err != nil { // No trigger may fire after this call.
+	// The settings also apply to triggers, so no trigger may fire after this call.
+	if err := setValueSettings(ctx, w.tx); err != nil {
 		return err
 	}
 	if err := w.stop(ctx); err != nil {
@@ -335,8 +336,9 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 			return err
 		}
 		g := groups[s.layout.ID]
-		// If triggers fire, rows must be inserted after their parents. Several changes of
-		// one row must be undone one by one.
+		// If triggers fire, rows must be inserted after their parents, so only
+		// consecutive sets form a group. Several changes of one row must be undone one by
+		// one, so each changed set is a group of its own.
 		if g == nil || s.changes() || g != last && !w.silent || len(g.sets) >= mostSets ||
 			g.rows+s.Rows > mostRows {
 			g = &restored{group: &group{set: s}, table: t, left: map[int32]string{}, later: map[int32]laterRow{}}
@@ -394,7 +396,8 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 		}
 		t, err := w.engine.readTable(ctx, w.tx, w.db.Name, &s.layout)
 		if err == nil && t != nil {
-			// PREPARE takes the lock of an INSERT without a privilege on the table.
+			// PREPARE of an INSERT locks the table like the INSERT, but needs no
+			// privilege on it.
 			if _, err = w.tx.Exec(ctx, "PREPARE sexton AS INSERT INTO "+t.Name+
 				" DEFAULT VALUES; DEALLOCATE sexton"); err == nil {
 				t, err = w.engine.readTable(ctx, w.tx, w.db.Name, &s.layout)
@@ -409,8 +412,8 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 }
 
 // wanted returns the rows of a set that must be restored. orphaned are the rows whose
-// parents are missing in another database or whose parent table does not exist. Checks
-// find other rows without a parent later.
+// parent is missing in another database or whose parent table does not exist.
+// leaveDangling later finds rows without a parent in this database.
 func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, err error) {
 	of := func(above *set) []int32 {
 		switch t, ours := w.tables[above.layout.ID]; {
@@ -454,13 +457,13 @@ func (g *restored) unable(silent bool) string {
 	return ""
 }
 
-// restore restores the rows and checks them. Rows may refer to each other, so it searches
-// for rows without a parent after it has restored all rows. If it finds any, it rolls
-// back to a savepoint and restores the rows without them.
+// restore restores the rows and checks them. Rows may refer to each other, so restore
+// searches for rows without a parent after it has restored all rows. If it finds any, it
+// rolls back to a savepoint and restores the rows without them.
 //
-// If triggers fire, it first checks deferrable constraints at the end. If that fails, it
-// restores the rows again with a check after each statement, which finds the failing
-// rows.
+// If triggers fire, restore first defers constraints to the end. If a constraint then
+// fails, it restores the rows again with a check after each statement, which finds the
+// failing rows.
 func (w *work) restore(ctx context.Context) error {
 	deferred := !w.silent
 	for range mostRounds {
@@ -523,8 +526,8 @@ func (w *work) attempt(ctx context.Context, deferred bool) (done bool, _ error) 
 }
 
 // insertAll inserts the rows of all groups. If triggers fire, a foreign key may refuse
-// rows whose parents are inserted later. insertAll retries these until none can be
-// inserted.
+// rows whose parents are inserted later. insertAll retries such rows until no more of
+// them can be inserted.
 func (w *work) insertAll(ctx context.Context) error {
 	refused := map[*restored]map[string][]int32{}
 	for progress := true; progress; {
@@ -571,8 +574,8 @@ func (w *work) stop(ctx context.Context) error {
 	return nil
 }
 
-// mark stores which rows are restored. If there are several databases, it also finds out
-// which parents exist, because the sets of other databases refer to them.
+// mark stores which rows are restored. If there are several databases, it also records
+// which parents exist, because rows of other databases refer to them.
 func (w *work) mark(ctx context.Context) error {
 	var marks pgx.Batch
 	for _, g := range slices.Concat(w.deleted, w.changed) {

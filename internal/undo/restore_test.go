@@ -9,8 +9,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A DELETE of 6,000 rows is kept in two sets with one ID. If one parent is not restored,
-// its tombstone is kept.
+// A DELETE of 6,000 rows is kept in two sets with one ID. If one of the parents is not
+// restored, the tombstone of that parent is kept.
 func TestDeletedParentKeepsTombstone(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -49,8 +49,8 @@ func TestForgetLeavesTombstonesOfOtherDeletions(t *testing.T) {
 		b.Rows("SELECT count(DISTINCT i.id)::text, count(*)::text FROM issues AS i JOIN notes AS n ON n.issue_id = i.id"))
 }
 
-// If another table has taken the name of the deleted rows' table, the rows are restored
-// into the table with the name.
+// If the table of the deleted rows was renamed and another table has taken its name, the
+// rows are restored into the other table.
 func TestRowsAreRestoredIntoReplacedTable(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -63,8 +63,8 @@ ALTER TABLE books RENAME TO books_old; ALTER TABLE newer RENAME TO books`)
 		b.Rows("SELECT b::text FROM books AS b ORDER BY id"))
 }
 
-// If a restored parent is deleted again, a second restore does not set the values that
-// refer to it.
+// If a restored parent is deleted again, a second restore of the first deletion does not
+// restore references to the parent.
 func TestValueIsNotRestoredWithoutParent(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -81,7 +81,7 @@ func TestValueIsNotRestoredWithoutParent(t *testing.T) {
 }
 
 // If the column by which rows referred to their parents is excluded, the rows of a shared
-// batch are not restored, and the report has a note.
+// batch are not restored, and a note in the report names the column.
 func TestExcludedReferenceIsReported(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -169,8 +169,8 @@ CREATE INDEX ON books (author_id); INSERT INTO books SELECT i, 1, i % 2 + 1 FROM
 	require.Equal(t, want, b.all("authors", "books"))
 }
 
-// A restore ends even if an application inserts the missing parents under their old keys
-// all the time. Each row is restored or reported.
+// A restore ends even if an application keeps inserting missing parents under their old
+// keys. Each row is restored or reported.
 func TestApplicationInsertsParentsDuringRestore(t *testing.T) {
 	t.Parallel()
 	b := library(t)

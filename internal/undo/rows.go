@@ -16,15 +16,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// group is a list of similar sets, which one statement reads together. Its rows are
-// numbered from 1 through all sets.
+// group is a list of similar sets, which one statement reads together. The rows of all
+// its sets are numbered consecutively from 1.
 type group struct {
-	// set is the first set. All sets of the group have the same layout, fields and
-	// changes.
+	// set is the first set. All sets of the group have the same layout, kept columns and
+	// changed columns.
 	*set
 
 	sets []*set
-	// before has the number of rows in all sets before each set.
+	// before has, for each set, the number of rows in the sets before it.
 	before []int32
 	rows   int32
 }
@@ -72,16 +72,16 @@ func (g *group) args(rows []int32, more ...any) []any {
 	return append([]any{ids, numbers, g.before, mask}, more...)
 }
 
-// among is the condition for the rows of the mask.
+// among is the SQL condition that is true for the rows in the mask $4.
 const among = "($4::pg_catalog.bool[] IS NULL OR ($4::pg_catalog.bool[])[r.ctid])"
 
-// texts is the array type of a column whose values are kept as texts.
+// texts is the type of the array in which values are kept as texts.
 const texts = "pg_catalog.text[]"
 
-// from returns the FROM item r with the group's rows and the columns with the given
+// from returns the FROM item r with the group's rows. It has the columns with the given
 // indexes in the layout, or all columns. The column ctid, whose name no other column can
-// have, is the row's number. array_cat decompresses the kept texts once. Without it, each
-// column would decompress all of them.
+// have, is the row's number. array_cat decompresses the kept texts once. Without it, the
+// server would decompress all of them for each column.
 func (g *group) from(columns ...int) string {
 	terms := []string{"u.before OPERATOR(pg_catalog.+) pg_catalog.generate_series(1, u.rows) AS ctid"}
 	for i, at := range g.kept() {
@@ -110,7 +110,8 @@ func (g *group) from(columns ...int) string {
 ) AS r`, strings.Join(terms, ", "), g.on.Names.Render(`"sexton".undo`))
 }
 
-// value returns a column of r, converted to the type that the table has now.
+// value returns an SQL expression for a column of r, converted to the type that the table
+// has now.
 func (g *group) value(t *table, at int, kind string) string {
 	value := "r." + pgcatalog.Quote(g.Columns[at])
 	if g.Arrays[at] != texts {
@@ -132,7 +133,8 @@ func (t *table) parse(names pgcatalog.Names, kept, kind string) string {
 	return names.Render(fmt.Sprintf(`"sexton".undo_value(%s, NULL::%s)`, kept, kind))
 }
 
-// forms returns expressions for the texts of values, which are compared byte by byte.
+// forms returns SQL expressions for the texts of values. The texts are compared byte by
+// byte.
 func forms(values []string) []string {
 	texts := make([]string, len(values))
 	for i, value := range values {
@@ -149,13 +151,13 @@ type table struct {
 	Numbers []int16
 	Columns []string
 	Types   []string
-	// Wrapped has the composite types and domains.
+	// Wrapped has the types of columns that are composite types or domains.
 	Wrapped []string
 	// Deferrable is the name of a deferrable unique key, or empty.
 	Deferrable string
 
 	keys []foreignKey
-	// own has the comparisons of the primary key's columns by name.
+	// own has the comparison of each column of the primary key, by name.
 	own map[string]pgcatalog.Comparison
 }
 
@@ -200,7 +202,7 @@ func (e *Engine) readTable(ctx context.Context, tx pgx.Tx, database string, l *l
 	}
 	for _, column := range relations[found.OID].PrimaryKey() {
 		if found.own[column], err = operators.Own(relations[found.OID].Columns[column]); err != nil {
-			found.own = nil // A part of the key does not identify a row.
+			found.own = nil // Without a comparison for each key column, rows cannot be found by their key.
 			break
 		}
 	}
@@ -221,7 +223,8 @@ func (t *table) present(l *layout, column int) (name, kind string) {
 	return t.Columns[at], t.Types[at]
 }
 
-// former returns the index in the layout of a column that the table has now, or -1.
+// former returns the index in the layout of a column of the current table, or -1 if the
+// column was not kept.
 func (t *table) former(l *layout, column string) int {
 	for at := range l.Columns {
 		if name, _ := t.present(l, at); name == column {
@@ -231,9 +234,9 @@ func (t *table) former(l *layout, column string) int {
 	return -1
 }
 
-// byKey returns the indexes of the primary key's columns in the layout, and terms that
-// compare the row's key with the key of the table alias other. It returns nil if the
-// table has a different primary key now.
+// byKey returns the indexes of the primary key's columns in the layout, and SQL
+// conditions that compare a row's key with the key of the table alias other. It returns
+// nil if the table has a different primary key now.
 func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 	for _, key := range g.KeyCols {
 		at := g.column(key)
@@ -251,8 +254,8 @@ func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 	return columns, terms
 }
 
-// retyped returns a copy of the set in which columns that have another type now are read
-// as texts.
+// retyped returns a copy of the set in which a column is read as texts if its type has
+// changed.
 func (t *table) retyped(s *set) *set {
 	one := *s
 	one.Arrays = slices.Clone(s.Arrays)
@@ -275,7 +278,7 @@ func (e *Engine) within(ctx context.Context, db database.Database, do func(tx pg
 	})
 }
 
-// keysOf appends the texts of the given columns of a group's rows to keys.
+// keysOf reads the given columns of rows of a group as texts, and appends them to keys.
 func (e *Engine) keysOf(ctx context.Context, g *group, columns []string, rows []int32, keys [][]*string) error {
 	at, terms := make([]int, len(columns)), make([]string, len(columns))
 	for i, column := range columns {

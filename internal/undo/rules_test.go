@@ -28,7 +28,9 @@ func TestCleanUpWaitsForTablesWithRules(t *testing.T) {
 			[][]string{{"(1,)"}, {"(2,)"}},
 		},
 	}, func(t *testing.T, _ string, c example) {
-		for _, limit := range []int{0, 1000} { // 0 is the adaptive pace, which uses other statements than a pace with a limit.
+		// The limit 0 selects the adaptive pace, which uses other statements than a fixed
+		// limit.
+		for _, limit := range []int{0, 1000} {
 			b := setup(t, `
 CREATE TABLE authors (id bigint PRIMARY KEY);
 CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint);

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bundle is a test database that keeps deletions, with the definitions and an engine that
-// restores.
+// bundle is a test database that keeps deletions, with its definitions and an undo
+// engine.
 type bundle struct {
 	*dbtest.DB
 
@@ -32,13 +32,15 @@ type bundle struct {
 	// kept row.
 	exclude []string
 	maxRow  int
-	// waits makes the clean-up wait for rows larger than maxRow. beforeRun is SQL that
-	// runs after loosefk.Keep has read the tables and before the run starts.
+	// waits makes the clean-up defer parents whose children include rows larger than
+	// maxRow. beforeRun is SQL that runs after loosefk.Keep has read the tables and
+	// before the run starts.
 	waits     bool
 	beforeRun string
 	// off makes the worker keep no rows, as if its configuration had no undo.
 	off bool
-	// victim, if set, is killed in the next run of the worker.
+	// victim, if set, is the simulated process that is killed in the next run of the
+	// worker.
 	victim *dbtest.Victim
 }
 
@@ -124,7 +126,7 @@ func (b *bundle) restore(t *testing.T, id int64) *undo.Report {
 	return pgtest.Must(b.engine.Restore(t.Context(), id, false))(t)
 }
 
-// all returns the contents of tables, sorted.
+// all returns the rows of each table as sorted texts.
 func (b *bundle) all(tables ...string) [][][]string {
 	var all [][][]string
 	for _, table := range tables {

@@ -11,8 +11,8 @@ import (
 	"sexton/internal/undo"
 )
 
-// Rotation does not remove the marks of restored rows, so that rows that are deleted
-// again are not restored a second time.
+// undo_rotate keeps the marks of restored rows. If a restored row is deleted again, a
+// second restore of the first deletion therefore does not restore it.
 func TestRotationKeepsRestoredMarks(t *testing.T) {
 	t.Parallel()
 	b := library(t)

@@ -12,8 +12,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// The statements compare keys by a hash. A DELETE of 200,000 rows has 200,000 tombstones,
-// and comparing them one by one with the 5,000 keys of a set would exceed the timeout.
+// delete_tombstones.sql and remove_origin.sql compare keys by a hash. A DELETE of 200,000
+// rows has 200,000 tombstones, and comparing each of them with the 5,000 keys of a set
+// would exceed the timeout.
 func TestTombstonesAreComparedByHash(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")

@@ -34,8 +34,8 @@ states: [{table: projects, column: project_id, on_delete: update_column_to, targ
 
 var treeTables = []string{"projects", "issues", "notes", "pins", "states"}
 
-// A restored deletion leaves another deletion unchanged that a worker cleaned up in the
-// same batches.
+// If a worker cleaned up after two deletions in the same batches, a restore of one of
+// them restores only its own rows.
 func TestDeletionIsRestoredWithChildren(t *testing.T) {
 	t.Parallel()
 	other := setup(t, tree, treeDefinitions, "projects", "issues")
@@ -67,8 +67,8 @@ func TestRowsThatCannotBeRestoredAreReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change string
-		// left has the table, key and reason of rows that are not restored. restored is
-		// the number of restored rows.
+		// left has the table, key and reason of each row that is not restored. restored
+		// is the number of restored rows.
 		left     [][3]string
 		restored int64
 	}{
@@ -154,7 +154,7 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 `, "authors")
 }
 
-// Forget deletes all kept values of a deletion and leaves other deletions restorable.
+// Forget deletes all kept values of a deletion. Other deletions can still be restored.
 func TestForgetLeavesOtherDeletions(t *testing.T) {
 	t.Parallel()
 	b := library(t)

@@ -1,5 +1,6 @@
--- Returns the foreign keys of a table and its partitions, with the operators that compare the other table's columns with its own, and whether the
--- role may lock rows there. Copies of a key in partitions are left out. The server ignores rows of tables that inherit from the other table.
+-- Returns the foreign keys of a table and its partitions, with the operators that compare the referenced columns with the referencing columns, and
+-- whether the role may lock referenced rows. Copies of a key in partitions are left out. only is true if the referenced table is not partitioned,
+-- because the server then ignores rows of tables that inherit from it.
 -- A LATERAL subquery reads the columns, because a join of all tables would take several milliseconds to plan.
 WITH tree AS (
     SELECT $1::pg_catalog.oid AS oid

@@ -1,5 +1,5 @@
--- Returns the columns of the tables $1, or of their partitioned tables, whose names look personal and that are not among $2. Each is returned by
--- its name and in the form of $2, which needs no schema for tables of the schema $3.
+-- Returns the columns of the tables $1, or of their partitioned tables, whose names look personal and that are not among $2. Each column is
+-- returned twice: as its name, and in the form of $2, in which tables of the schema $3 have no schema.
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
     pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum),
     pg_catalog.array_agg(pg_catalog.concat(CASE WHEN n.nspname <> $3 THEN n.nspname || '.' END, c.relname, '.', a.attname) ORDER BY a.attnum)

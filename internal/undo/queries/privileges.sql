@@ -1,4 +1,4 @@
--- Returns the privileges that the role $3, or the current one if it is empty, lacks. $1 (tables) and $2 (privileges) are parallel lists. Tables are
+-- Returns the privileges that the role $3, or the current role if $3 is empty, lacks. $1 (tables) and $2 (privileges) are parallel lists. Tables are
 -- named as in SQL, with their schemas. They are searched in the catalog, because to_regclass needs a privilege on the schema.
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name, pg_catalog.string_agg(DISTINCT one.privilege, ', ') AS privileges,
     pg_catalog.format('GRANT %s ON TABLE %I.%I TO %I', pg_catalog.string_agg(DISTINCT one.privilege, ', '), n.nspname, c.relname, r.rolname) AS statement

@@ -1,4 +1,4 @@
--- Removes the origin $1 from the tombstones and rechecks of parents with the keys $2, or of all parents if that is NULL. After that, the clean-up of
+-- Removes the origin $1 from the tombstones and rechecks of parents with the keys $2, or of all parents if $2 is NULL. After that, the clean-up of
 -- their children keeps no rows for the set.
 WITH late AS (
     UPDATE "sexton".swept AS swept
@@ -16,4 +16,4 @@ WHERE waiting.origin OPERATOR(pg_catalog.=) $1::pg_catalog.int8
   AND coalesce(waiting.parent_oid, $3::pg_catalog.oid) OPERATOR(pg_catalog.=) $3::pg_catalog.oid
   AND ($2::pg_catalog.text[] IS NULL
     OR (coalesce(waiting.primary_key_value::pg_catalog.text, waiting.primary_key_text)
-        OPERATOR(pg_catalog.=) ANY (SELECT given.key FROM pg_catalog.unnest($2::pg_catalog.text[]) AS given (key))) IS TRUE) -- IS TRUE has the reason given in delete_tombstones.sql.
+        OPERATOR(pg_catalog.=) ANY (SELECT given.key FROM pg_catalog.unnest($2::pg_catalog.text[]) AS given (key))) IS TRUE) -- delete_tombstones.sql has the reason for IS TRUE.

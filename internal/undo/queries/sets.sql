@@ -1,4 +1,4 @@
--- Returns the sets that one of $1 caused, directly or indirectly, in the order in which they were kept. If $2 is true, it also returns the sets of
+-- Returns the sets that the sets $1 caused, directly or indirectly, in the order in which they were kept. If $2 is true, it also returns the sets of
 -- $1 that no set caused. It also returns the sets of the table $3 with a number above $5 that have deleted rows, or changes of some of the columns $4.
 WITH RECURSIVE caused (id) AS (
     SELECT given.id FROM pg_catalog.unnest($1::bigint[]) AS given (id)
@@ -19,10 +19,10 @@ found AS MATERIALIZED (
           AND coalesce(pg_catalog.pg_partition_root(layout.relation)::pg_catalog.oid, layout.relation)
             = coalesce(pg_catalog.pg_partition_root($3::pg_catalog.oid)::pg_catalog.oid, $3::pg_catalog.oid)
 ),
--- The types whose arrays are read as arrays. Values of dropped types are read as texts. Values of the application's own types are read as texts, too,
--- because such a type may now refuse one value of an array, or the NULL of a forgotten row, and all other values would fail with it. Arrays of some
--- types have another delimiter. A few types are cast to text in another form than they are written, so domains over them are read as their base type.
--- The CTE reads the types once for all sets and columns.
+-- Returns the array types that are read as such. All other arrays are read as arrays of texts: those of dropped types, and those of the application's
+-- own types. One of these types may now refuse one value of an array, or the NULL of a forgotten row, and all other values would fail with it. Arrays
+-- with another delimiter than a comma cannot be read as arrays of texts. The cast of a few types to text differs from their output, so domains over
+-- these types are read as their base types. The CTE reads the types once for all sets and columns.
 arrays AS MATERIALIZED (
     SELECT pg_catalog.format('%I.%I', space.nspname, type.typname) AS kept,
         pg_catalog.format('%I.%I', home.nspname, coalesce(base.typname, type.typname)) AS name

@@ -1,5 +1,5 @@
--- Returns whether the server is older than Postgres 15, where only a superuser may silence triggers, whether the role is a superuser, and what
--- allows the role to silence triggers. The role is $1, or the current one if that is empty.
+-- Returns whether the server is older than Postgres 15, whether the role is a superuser, and what allows the role to silence triggers. Before
+-- Postgres 15, only a superuser may silence triggers. The role is $1, or the current role if $1 is empty.
 SELECT version.older, role.rolsuper,
     CASE WHEN version.older THEN 'run it as a superuser'
         ELSE pg_catalog.format('GRANT SET ON PARAMETER session_replication_role TO %I', role.rolname) END

@@ -1,5 +1,5 @@
--- Returns the parts of tables that are not kept. $1 (schemas) and $2 (names) are parallel lists of tables, the first $5 of which are parents and the
--- rest children. Columns are not kept if they are among $3. A table is too large if it has more than $4 bytes with its partitions, unless $4 is 0.
+-- Returns the parts of tables that are not kept. $1 (schemas) and $2 (names) are parallel lists of tables. The first $5 tables are parents, and the
+-- rest are children. Columns are not kept if they are among $3. A table is too large if it has more than $4 bytes with its partitions, unless $4 is 0.
 -- For parents the query also returns the tables that inherit from them. For children it also returns the rules for DELETE and UPDATE.
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
     coalesce((

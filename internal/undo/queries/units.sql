@@ -1,4 +1,4 @@
--- Returns the newest kept deletions. Sets that a trigger or cascade caused (via) are part of another deletion.
+-- Returns the newest kept deletions. Sets with via were caused by a trigger or cascade, so they are part of another deletion.
 SELECT undo.id
 FROM "sexton".undo AS undo
 WHERE undo.origins IS NULL AND undo.via IS NULL
