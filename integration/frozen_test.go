@@ -48,8 +48,8 @@ const frozenWork = `
 	SELECT sexton.enqueue('migrate_external_diff', '{"diff_id": 1}')`
 
 // testFrozen compares the program's output for one database with files. If a change is
-// intended, the command `go test ./integration -run TestProgram/frozen_output -args -thaw`
-// writes the files.
+// intended, the command `go test ./integration -run TestProgram/frozen_output -args
+// -thaw` writes the files.
 func testFrozen(t *testing.T, p program) {
 	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
 	s := p.site(t, "", mainSetup(`

@@ -177,7 +177,7 @@ func (s *soak) requireRunning(t *testing.T, n int) {
 	}
 }
 
-func (s *soak) stop(t *testing.T) func() {
+func (s *soak) stop(*testing.T) func() {
 	stopped := s.workers[s.random.IntN(len(s.workers))]
 	_ = stopped.cmd.Process.Signal(syscall.SIGSTOP)
 	return func() { _ = stopped.cmd.Process.Signal(syscall.SIGCONT) }

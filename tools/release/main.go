@@ -89,8 +89,8 @@ func listModules(binary, version string) error {
 			m = m.Replace
 		}
 		c := module(m.Path, m.Version)
-		// go.sum has the SHA-256 of all files of the module, in base64. CycloneDX requires
-		// it in hexadecimal digits.
+		// go.sum has the SHA-256 of all files of the module, in base64. CycloneDX
+		// requires it in hexadecimal digits.
 		if sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.Sum, "h1:")); err == nil && len(sum) > 0 {
 			c.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum)}}
 		}
