@@ -71,7 +71,9 @@ func (g *Cluster) CreateDatabase(ctx context.Context) (databaseURL string, drop 
 // create creates a database as a copy of the template. No session may be connected to the
 // template. If template is empty, it uses template0, because other roles may have created
 // objects in template1.
-func (g *Cluster) create(ctx context.Context, template string) (name, databaseURL string, drop func() error, err error) {
+func (g *Cluster) create(ctx context.Context, template string) (
+	name, databaseURL string, drop func() error, err error,
+) {
 	name = "sexton_bench_" + strings.ToLower(rand.Text())
 	if databaseURL, err = withDatabase(g.AdminURL, name); err != nil {
 		return "", "", nil, err

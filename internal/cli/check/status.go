@@ -45,7 +45,9 @@ func printStatus(w io.Writer, document operator.Reading) {
 			if t.Pending > 0 {
 				oldest = render.Span(t.Oldest())
 			}
-			return []any{t.Table, t.Database, render.Capped(t.Pending, t.Capped), oldest, t.DeferredText(), t.Confirming}
+			return []any{
+				t.Table, t.Database, render.Capped(t.Pending, t.Capped), oldest, t.DeferredText(), t.Confirming,
+			}
 		})
 	type parent struct {
 		components.Parent

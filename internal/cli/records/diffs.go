@@ -28,13 +28,14 @@ func diffsCommand(env *cli.Env) *cobra.Command {
 func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
 	engine *extdiff.Engine) error,
 ) *cobra.Command {
-	return env.DatabaseCommand(riverjobs.ScheduleExternalDiffs, cmd, func(ctx context.Context, all *installation.Connections) error {
+	withEngine := func(ctx context.Context, all *installation.Connections) error {
 		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), installation.Holder())
 		if err != nil {
 			return err
 		}
 		return do(ctx, engine)
-	})
+	}
+	return env.DatabaseCommand(riverjobs.ScheduleExternalDiffs, cmd, withEngine)
 }
 
 func diffsShowCommand(env *cli.Env) *cobra.Command {

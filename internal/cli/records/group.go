@@ -74,9 +74,10 @@ being destroyed, the command is refused.`,
 // groupFunctionCommand makes cmd call a function for one group.
 func groupFunctionCommand(env *cli.Env, cmd *cobra.Command, function groupFunction) *cobra.Command {
 	var request groupRequest
-	env.DatabaseCommand(riverjobs.AdjournedGroupDeletion, cmd, func(ctx context.Context, all *installation.Connections) error {
+	call := func(ctx context.Context, all *installation.Connections) error {
 		return request.call(ctx, env, all, function)
-	})
+	}
+	env.DatabaseCommand(riverjobs.AdjournedGroupDeletion, cmd, call)
 	request.flags(env, cmd, nil)
 	return cmd
 }

@@ -59,7 +59,9 @@ func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err
 			lists[k.Child] = list
 			document.Content = append(document.Content, &name, list)
 		}
-		e := entry{Table: k.Parent, Column: singleOrList(k.Columns), OnDelete: k.OnDelete, Constraint: constraint(k.options)}
+		e := entry{
+			Table: k.Parent, Column: singleOrList(k.Columns), OnDelete: k.OnDelete, Constraint: constraint(k.options),
+		}
 		if !k.primary {
 			e.ParentColumn = singleOrList(k.ParentColumns)
 		}
