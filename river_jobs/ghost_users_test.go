@@ -61,8 +61,8 @@ func TestDeferredGhostUsersAreNotDue(t *testing.T) {
 	require.False(t, b.due(t, GhostUsers).Now, "paused")
 }
 
-// If a pass fails as a whole, wake-ups start no pass during an increasing pause, until a
-// pass succeeds.
+// If a whole pass fails, wake-ups start no pass until a pause has ended. The pause
+// increases with each failure, and a successful pass ends it.
 func TestGhostUsersBackOff(t *testing.T) {
 	t.Parallel()
 	b := ghostBundle(t)

@@ -84,7 +84,8 @@ func newApplication(t *testing.T, rows string, environ ...string) bundle {
 	return b
 }
 
-// insertKinds describes the kinds to the database, as the worker does at its start.
+// insertKinds inserts the enabled kinds into sexton.job_kinds, as the worker does at its
+// start.
 func (b bundle) insertKinds() {
 	b.db.Exec("DELETE FROM sexton.job_kinds")
 	for _, k := range Kinds(b.deps.Config) {

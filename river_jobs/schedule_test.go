@@ -63,7 +63,7 @@ func ticks(t *testing.T, spec string, index, of int) []int {
 	parsed, err := cron.ParseStandard(spec)
 	require.NoError(t, err)
 	rotated := Rotate(parsed, index, of)
-	start := time.Unix(0, 0).UTC() // Minute 0 of the epoch
+	start := time.Unix(0, 0).UTC() // The epoch begins at minute 0.
 	var minutes []int
 	for tick := rotated.Next(start.Add(-time.Second)); !tick.IsZero() &&
 		tick.Before(start.Add(12*time.Minute)); tick = rotated.Next(tick) {

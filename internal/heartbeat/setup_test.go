@@ -28,12 +28,12 @@ func insertClient(db *dbtest.DB, client string, seconds int) {
 
 // job describes a row of river_job that was attempted the given number of seconds ago.
 type job struct {
-	state     string // "" means running
+	state     string // "" means running.
 	clients   []string
 	seconds   int
 	attempt   int
-	metadata  string // "" means {}
-	queue     string // "" means q
+	metadata  string // "" means {}.
+	queue     string // "" means q.
 	finalized bool
 }
 

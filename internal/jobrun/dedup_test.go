@@ -51,7 +51,7 @@ func TestOneLinePerMessageAndPeriod(t *testing.T) {
 		for n := range 100 {
 			log.Error("down", "n", n)
 			log.With("queue", "q").Error("down", "n", n)
-			<-time.After(1001 * time.Millisecond) // 1001 ms, so that no record coincides with the end of a period
+			<-time.After(1001 * time.Millisecond) // With 1001 ms, no record coincides with the end of a period.
 		}
 		synctest.Wait()
 		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, takeLines(t, &j))

@@ -163,7 +163,7 @@ func (l *Listener) handleError(ctx context.Context, err error) {
 // subscriptions. If notifications do not arrive, as through a transaction pooler, the
 // subscriptions poll. pgxlisten calls HandleBacklog after LISTEN.
 //
-// Consider a writer that notified while no connection listened. If the writer was visible
+// Consider a writer that notified while no connection listened. If its rows were visible
 // when LISTEN committed, the queries of the woken subscriptions see its rows. Otherwise
 // it commits after LISTEN, and Postgres delivers its notification.
 func (l *Listener) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
