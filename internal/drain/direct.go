@@ -262,7 +262,7 @@ func (p *Pass) keys(c *chunk, e *Edge) dml.Keys {
 }
 
 // keepOf returns how a statement for the chunk keeps its rows for undo, or nil if it does
-// not keep them. Rows are kept in the sets of their parents.
+// not keep them. Rows are kept under the undo sets of their parents.
 func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Kept {
 	if e.Keep == nil || c.tombstones[0].Origin == nil {
 		return nil

@@ -49,7 +49,7 @@ type Pass struct {
 	Left func(e *Edge) int64
 	// MarkUnkept, if set, records that children of the chunk's parents are deleted
 	// without being kept for undo. It is called before the first change to the chunk's
-	// rows. origins are the sets in which the parents are kept.
+	// rows. origins are the IDs of the undo sets in which the parents are kept.
 	MarkUnkept func(ctx context.Context, on *batch.Session, origins []int64) error
 	Pace       *pace.Run
 	Report     Report
@@ -59,7 +59,7 @@ type Pass struct {
 	active       int           // number of sessions that work on a chunk
 	started      int           // number of sessions that were started
 	alive        int           // number of sessions that have not returned
-	oneSession   bool          // only the first session continues: the sessions kept locking rows of each other
+	oneSession   bool          // only the first session continues, because sessions kept locking rows of each other
 	loadedAt     time.Time
 	queueEmpty   bool                    // the last load read all queues from the start and found nothing
 	recheckDue   bool                    // tombstones marked for a recheck may be due
@@ -68,12 +68,13 @@ type Pass struct {
 	deferReason  string                  // reason for which tombstones were last deferred for a lock
 	reported     map[string]bool         // texts of faults that deferHeld has reported
 	attempted    map[int64]bool          // IDs of tombstones that had an attempt in this pass
-	upperBounded bool                    // direct statements also limit keys by an upper bound: one has timed out
+	upperBounded bool                    // a direct statement has timed out, so all later ones also limit keys by an upper bound
 	err          error
 
 	// paceMu guards Pace and the connection that Pace queries. othersActive is set while
-	// other clients use the server. A session then holds turn during each transaction, so
-	// that only one transaction runs at a time. remoteMu guards the sessions of Remotes.
+	// other clients use the server. A session then locks the mutex turn during each
+	// transaction, so that only one transaction runs at a time. remoteMu guards the
+	// sessions of Remotes.
 	paceMu       sync.Mutex
 	turn         sync.Mutex
 	othersActive atomic.Bool

@@ -21,8 +21,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// application has parents, users and groups 1 and 2 with ten children each: 11 to 20 and
-// 21 to 30. User 9 is the ghost user.
+// application is the SQL that creates the tables of an application, with parents 1 and 2,
+// groups 1 and 2 and users 1 and 2. Children 11 to 20 refer to ID 1, and children 21 to
+// 30 to ID 2. User 9 is the ghost user.
 const application = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE users (
@@ -43,9 +44,10 @@ INSERT INTO users (id, username, email, name, user_type, admin) SELECT n, n, n, 
 INSERT INTO groups (id, name, path) VALUES (1, 'one', 'one'), (2, 'two', 'two');
 INSERT INTO children SELECT 10 * top + n, top, 'new' FROM generate_series(1, 2) AS top, generate_series(1, 10) AS n;`
 
-// operation deletes or changes the children of two rows by one of the engines.
+// operation is one way to delete or change the children of two deleted rows: an engine
+// with its settings.
 type operation struct {
-	// event is the statement on the children, DELETE or UPDATE, for triggers.
+	// event is the statement on the children, DELETE or UPDATE. Triggers need it.
 	event string
 	// open creates a database in which the children of both rows are due.
 	open func(t *testing.T) *dbtest.DB

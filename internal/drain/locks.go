@@ -96,7 +96,8 @@ func (s *session) removeFinished(ctx context.Context, c *chunk) error {
 	case err == nil:
 		s.reportRemoved(ctx, c, removed)
 	case f.Verdict != batch.Fatal:
-		return nil // The tombstones without rows are then deferred too.
+		// On an error, the caller also defers the tombstones that have no rows.
+		return nil
 	}
 	return err
 }

@@ -129,8 +129,8 @@ type Tombstone struct {
 	Text    string
 	// Made is the time at which the tombstone was written, by the clock of this process.
 	Made time.Time
-	// Origin is the set in which the deleted row is kept for undo. It is nil if the row
-	// is not kept.
+	// Origin is the ID of the undo set in which the deleted row is kept. It is nil if the
+	// row is not kept.
 	Origin *int64
 	// Recheck reports that the tombstone was removed before, and that its children are
 	// queried again.
@@ -231,8 +231,8 @@ func (c *chunk) keys() any {
 	return keys
 }
 
-// origins returns the distinct sets in which the chunk's parents are kept. All of its
-// parents must be kept.
+// origins returns the distinct IDs of the undo sets in which the chunk's parents are
+// kept. All of its parents must be kept.
 func (c *chunk) origins() (ids []int64) {
 	known := map[int64]bool{}
 	for _, t := range c.tombstones {

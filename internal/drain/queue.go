@@ -160,7 +160,9 @@ func (p *Pass) keysPerChunk(parent *Parent) int {
 	}
 	for _, e := range parent.Edges {
 		if !e.indexed() {
-			return mostKeys // One scan finds the rows of all keys.
+			// Without an index, each statement scans the table once, whatever the number
+			// of keys.
+			return mostKeys
 		}
 	}
 	return p.Sizes.get(parent.Name, firstKeys)

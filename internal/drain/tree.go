@@ -251,7 +251,8 @@ func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found
 	if !blocked {
 		return found, dml.Finished, nil
 	}
-	// The rows that are left may by now refer to rows outside the window.
+	// Rows are left, but other sessions may have changed them so that they no longer
+	// refer to the window. Query again.
 	withRows, err := t.findRefs(ctx, w, refs)
 	if err != nil {
 		result, err := t.handleReadError(w, err)
@@ -572,8 +573,8 @@ func (c *Cycle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 			})
 		}
 	}
-	// A session that held one of the locks may have inserted rows that no key's action
-	// deletes.
+	// Locking the rows may have waited for a session that inserted rows which no key's
+	// action deletes.
 	all = append(append(all, c.RequireCascades()...), deletion...)
 	for _, w := range c.Windows {
 		all = append(all, batch.Statement{SQL: dml.RequireDeletedStatement(w.Leaf), Args: w.Rows.Args()})

@@ -49,8 +49,8 @@ func (r Rows) childrenArgs(except []Tuple, limit int) []any {
 }
 
 // RequireCascades returns statements that fail with batch.Unmet if a row outside the
-// closure refers to one of its rows without a foreign key. No key's action would delete
-// it.
+// closure refers to one of its rows by a loose reference. The action of a foreign key
+// would not delete such a row.
 func (c Closure) RequireCascades() (all []batch.Statement) {
 	for _, w := range c.Windows {
 		for _, f := range w.Table.RefsOf(w.Leaf) {

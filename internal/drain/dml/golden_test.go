@@ -25,7 +25,7 @@ CREATE TABLE parted_0 PARTITION OF parted FOR VALUES IN (0);`
 // The statements for all kinds of foreign keys and actions are equal to the golden file.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
-	pgtest.RequireVersion(t, 15) // Earlier versions cannot set only some columns to NULL.
+	pgtest.RequireVersion(t, 15) // Postgres before 15 cannot set only some columns of a key to NULL.
 	db := dbtest.New(t)
 	db.Exec(goldenTables)
 	top := pgtest.Scalar[uint32](t, db.Pool(), "SELECT 'tops'::regclass::oid")
@@ -57,13 +57,13 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		add(name+" remove", owner.RemoveStatement(table, leaf, false))
 		add(name+" remove, skipping", owner.RemoveStatement(table, leaf, true))
 		add(name+" cascade", owner.CascadeStatement(table, leaf))
-		add(name+" tell", owner.ExtraStatement(table, leaf))
+		add(name+" extra", owner.ExtraStatement(table, leaf))
 		add(name+" require deleted", RequireDeletedStatement(leaf))
 		add(name+" unchanged", UnchangedStatement(leaf))
 		add(name+" hold", HoldStatement(leaf, "FOR UPDATE"))
 		add(name+" shown", ShownStatement(table, leaf))
 		if len(refs) > 0 {
-			add(name+" look", liveRefsStatement(leaf, refs))
+			add(name+" live refs", liveRefsStatement(leaf, refs))
 		}
 		for _, f := range refs {
 			add(name+" children by "+f.Label(), childrenStatement(leaf, f, f.Leaves[0]))

@@ -16,8 +16,8 @@ type Layout struct {
 	ID       int64
 	Relation uint32
 	// Columns has the table's columns, and Types their types. Terms has, for each column,
-	// an aggregate over the CTE gone that returns its values. Size is the expression for
-	// the size of a row, with %1$s in place of its alias.
+	// an aggregate over the CTE gone that returns the column's values. Size is the
+	// expression for the size of a row, with %1$s in place of its alias.
 	Columns, Types, Terms []string
 	Size                  string
 	Key                   []string
@@ -29,11 +29,12 @@ type Keep struct {
 	*Layout
 
 	// Exclude lists the columns that are not kept. A row larger than MaxRow bytes is not
-	// kept. If Waits is set, the statement fails because of such a row.
+	// kept. If Waits is set, the statement fails if it has such a row.
 	Exclude []string
 	MaxRow  int
 	Waits   bool
-	// Full makes statements count the rows instead of keeping them.
+	// Full makes statements count the rows instead of keeping them. It is set if the kept
+	// rows have reached their limit, or if undo does not keep the table's rows.
 	Full bool
 }
 
@@ -48,7 +49,7 @@ type Kept struct {
 	// in the same snapshot. RETURNING would fetch each row a second time. A concurrent
 	// change must then be an error.
 	ReadLeaf uint32
-	// Origins are the sets in which the deleted parents are kept.
+	// Origins are the IDs of the undo sets in which the deleted parents are kept.
 	Origins []int64
 }
 
@@ -63,9 +64,9 @@ type Kept struct {
 const EnlargeMemory = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL THEN pg_catalog.set_config('sexton.room', pg_catalog.octet_length(
 	pg_catalog.repeat(pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::pg_catalog.int4), 1000))::pg_catalog.text, false) END`
 
-// Begin returns the statement that must precede a statement which keeps rows. It sets the
-// ID of the set in which the rows are kept. If the child is a parent too, its trigger
-// reads that ID.
+// Begin returns the statement that must precede a statement which keeps rows. It creates
+// the ID of the undo set in which the rows are kept. If the child is a parent too, its
+// trigger reads that ID.
 func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	return batch.Statement{
 		SQL: names.Render(`SELECT pg_catalog.set_config(
@@ -129,9 +130,9 @@ const Separator = `E'\x01'`
 const Null = `E'\x02'`
 
 // keepDeletedAsRead returns a DELETE that reads and keeps its rows in the same snapshot,
-// without RETURNING. The function undo_set raises an error if a trigger or rule of the
-// table may prevent deletions, if rows are so large that their arrays may not fit into
-// memory, or if a text contains Separator.
+// without RETURNING. The function undo_set raises an error if a trigger, rule or policy
+// of the table may prevent deletions, or if a row is larger than mostUnsummed. It also
+// does so if a text contains Separator or is equal to Null.
 func (e *Edge) keepDeletedAsRead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string,
 	args *Args,
 ) string {
@@ -143,7 +144,9 @@ func (e *Edge) keepDeletedAsRead(names pgcatalog.Names, leaf pgcatalog.Table, ke
 	for i, column := range k.Columns {
 		if slices.Contains(k.Key, column) || !slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"},
 			k.Types[i]) {
-			continue // The triggers of undo read the kept keys.
+			// The triggers of undo read the keys of kept rows, so the keys keep their
+			// form.
+			continue
 		}
 		name := pgcatalog.Quote(column)
 		joined := fmt.Sprintf(`pg_catalog.string_agg(coalesce(gone.%s, %s) COLLATE pg_catalog."C", %s) FILTER (WHERE gone.xmin)`, name, Null, Separator)
@@ -160,8 +163,8 @@ func (e *Edge) keepDeletedAsRead(names pgcatalog.Names, leaf pgcatalog.Table, ke
 }
 
 const (
-	// mostUnsummed is the size of rows, in bytes, up to which keepDeletedAsRead does not
-	// add up their sizes.
+	// mostUnsummed is the maximum size of a row, in bytes, for keepDeletedAsRead. It is
+	// so small that the statement need not limit the total size of its rows.
 	mostUnsummed = 1000
 	// mostBytes is the total size, in bytes, above which the rows of a statement are kept
 	// in parts, since Postgres limits the size of a value.
@@ -201,8 +204,9 @@ gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNIN
 }
 
 // insert returns the CTE that inserts the rows of the CTE gone into Sexton's undo table.
-// For changed rows, columns are the kept columns and set the changed columns. If unfit is
-// above 0, the function undo_set raises an error.
+// For changed rows, columns are the kept columns and set the changed columns. unfit is an
+// SQL expression for the number of rows that cannot be kept in this form. If it is above
+// 0, the function undo_set raises an error.
 func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string,
 	unfit string, args *Args,
 ) string {

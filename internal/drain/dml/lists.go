@@ -19,7 +19,7 @@ type Reporter func(severity problem.Severity, key, fix, format string, args ...a
 
 // ListedTable returns the table that an entry of a configured list names. If the table is
 // missing or unsuitable, it reports a problem of key and returns nil. schema is the
-// schema of a name without schema.
+// schema that is assumed if the entry contains none.
 func (c *Catalog) ListedTable(report Reporter, key, schema, text string) *pgcatalog.Relation {
 	name, err := definitions.ParseName(text)
 	if err != nil {
@@ -55,8 +55,9 @@ func (c *Catalog) ListedTable(report Reporter, key, schema, text string) *pgcata
 }
 
 // BindConditions returns the configured conditions on a table. It casts each value in the
-// database, so that a value of the wrong type is reported before a batch fails. The
-// returned text of a value means the same under the settings of every role.
+// database, so that a value of the wrong type is reported before a batch fails. It
+// returns the text form of the cast value, which has the same meaning under the settings
+// of every role.
 func (c *Catalog) BindConditions(ctx context.Context, tx pgx.Tx, report Reporter, key, schema string,
 	table *pgcatalog.Relation, conditions []definitions.Condition,
 ) (values []Value, _ error) {

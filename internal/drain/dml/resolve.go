@@ -124,7 +124,8 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 		f.Action = Nullify
 		for _, column := range f.set {
 			if f.Table.Columns[column].NotNull {
-				f.Action, f.setNull = Forbid, true // The UPDATE by the key's own action would fail too.
+				// The key's own action would fail too, since it runs the same UPDATE.
+				f.Action, f.setNull = Forbid, true
 			}
 		}
 	case pgcatalog.SetDefault:
@@ -134,7 +135,9 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 	}
 	if (f.Action == Nullify || f.Action == SetDefault) &&
 		slices.ContainsFunc(f.set, func(column string) bool { return f.Table.Columns[column].Partitioning }) {
-		return nil // The row moves to another partition. The key's own action does it.
+		// Changing a partition column can move the row to another partition. Only
+		// Postgres applies such an action.
+		return nil
 	}
 	return f
 }
