@@ -242,8 +242,8 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 // change with the definitions, and connections are used for an hour.
 const preparedLimit = 500
 
-// A connection's custom data has its prepared statements and the path of triggers, for
-// later passes. These are their keys.
+// These keys identify values in a connection's custom data: the names of its prepared
+// statements, and the path of triggers. Later passes use them too.
 const (
 	preparedKey = "sexton.batch.prepared"
 	pathKey     = "sexton.batch.path"

@@ -178,7 +178,8 @@ func lockVerdict(code string) (Verdict, bool) {
 // serverVerdict returns the verdict of an error that no function has raised.
 func serverVerdict(err *pgconn.PgError) Verdict {
 	switch err.Code {
-	case "53200", "53400": // Out of memory, or above a limit such as temp_file_limit, in one statement.
+	// One statement ran out of memory, or exceeded a limit such as temp_file_limit.
+	case "53200", "53400":
 		if strings.Contains(err.Hint, "max_locks_per_transaction") {
 			return Hopeless // Each partition and index takes a lock, however few the rows are.
 		}

@@ -68,9 +68,9 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 	}
 }
 
-// Sexton's own statements run under the pinned path even if the connection begins with
-// another path. A connection through a transaction pooler does so, if its role lacks the
-// setting.
+// Sexton's own statements run under the pinned path, even if the connection begins with
+// another path. Through a transaction pooler, a connection does so if its role lacks the
+// setting search_path.
 func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
@@ -153,7 +153,7 @@ func TestTriggersFindNamesInPublicByDefault(t *testing.T) {
 	require.Equal(t, `"$user", public`, path)
 }
 
-func TestTriggerWithoutItsPathNamesTheKey(t *testing.T) {
+func TestPathErrorOfATriggerNamesTheKey(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	db.Exec(auditTrigger)
@@ -227,8 +227,9 @@ func TestBlockerMayBeAPreparedTransaction(t *testing.T) {
 	require.Equal(t, "row locked by a prepared transaction", blocker)
 }
 
-// A blocker is named with its process ID and program if the role lacks pg_read_all_stats,
-// which hides the start of the transaction. The batch and the query have the same role.
+// Blocker returns the process ID and program of a lock holder if the role lacks
+// pg_read_all_stats, which hides the start of the transaction. The batch and the query
+// for its blocker have the same role.
 func TestBlockerIsNamedWithoutPrivileges(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)

@@ -18,7 +18,7 @@ CREATE TABLE settings (name text, tenant name);
 ALTER TABLE settings ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON settings USING (tenant = current_user);
 CREATE TABLE seen (name text);
-CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen SELECT name FROM public.settings; RETURN NULL; END $$;`
+CREATE FUNCTION read_settings() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen SELECT name FROM public.settings; RETURN NULL; END $$;`
 
 // connectUnprivileged connects the session as a role to which policies apply, and returns
 // the role.
@@ -35,7 +35,7 @@ func connectUnprivileged(t *testing.T, db *dbtest.DB, session *batch.Session, mo
 
 func TestTriggersReadTablesWithPolicies(t *testing.T) {
 	t.Parallel()
-	const row = "CREATE TRIGGER look AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION look()"
+	const row = "CREATE TRIGGER read_settings AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION read_settings()"
 	tests := map[string]struct {
 		trigger string
 		mode    pgx.QueryExecMode
@@ -44,10 +44,10 @@ func TestTriggersReadTablesWithPolicies(t *testing.T) {
 		"row trigger":                  {row, pgx.QueryExecModeCacheStatement, 2},
 		"row trigger through a pooler": {row, pgx.QueryExecModeExec, 2},
 		"statement trigger": {
-			"CREATE TRIGGER look BEFORE DELETE ON items EXECUTE FUNCTION look()",
+			"CREATE TRIGGER read_settings BEFORE DELETE ON items EXECUTE FUNCTION read_settings()",
 			pgx.QueryExecModeCacheStatement, 2,
 		},
-		"deferred constraint trigger": {"CREATE CONSTRAINT TRIGGER look AFTER DELETE ON items INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look()", pgx.QueryExecModeCacheStatement, 2},
+		"deferred constraint trigger": {"CREATE CONSTRAINT TRIGGER read_settings AFTER DELETE ON items INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION read_settings()", pgx.QueryExecModeCacheStatement, 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestTriggersReadTablesWithPolicies(t *testing.T) {
 			db, session := setup(t)
 			db.Exec(policyTables + test.trigger)
 			role := connectUnprivileged(t, db, session, test.mode)
-			db.Exec("INSERT INTO settings VALUES ('own', '" + role + "'), ('of others', 'other')")
+			db.Exec("INSERT INTO settings VALUES ('own', '" + role + "'), ('foreign', 'other')")
 			remove := func(id int) error {
 				affected, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"},
 					batch.Statement{SQL: "DELETE FROM items WHERE id = $1", Args: []any{id}})

@@ -76,8 +76,8 @@ const UndoHolder = "undo:"
 // ByUndo reports whether the holder with this name undoes or forgets deletions.
 func ByUndo(holder string) bool { return strings.HasPrefix(holder, UndoHolder) }
 
-// UndoTTL is the duration of leases for undo. If other runs take a lease with the same
-// key for another duration, that duration is shorter.
+// UndoTTL is the duration of leases for undo. Workers acquire leases with the same keys
+// for a shorter time.
 const UndoTTL = 2 * time.Minute
 
 // LostToUndo reports whether err is the loss of the lease to an undo, which releases the

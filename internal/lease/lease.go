@@ -25,9 +25,10 @@ const Slots = 32
 // statements may take longer.
 const Margin = 5 * time.Second
 
-// Extension returns how much longer a lease lasts if a statement may take longer than
-// Margin. A statement that begins just before the holder stops then ends under the lease.
-// A statement that the server continues after that ends within the margin.
+// Extension returns the time that is added to the ttl of a lease if a statement may take
+// longer than Margin. One half delays the time at which the holder stops, so that a
+// statement that begins late still ends before that. The other half lengthens the margin,
+// in which the server may still run a statement that the holder has abandoned.
 func Extension(statementTimeout time.Duration) time.Duration {
 	return 2 * max(0, statementTimeout-Margin)
 }
@@ -382,9 +383,9 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 		case fence.Token == l.token:
 			return nil
 		default:
-			// The fence is above the lease's token. Either a newer holder raised it, and
-			// advance finds that this token no longer owns the lease's row. Or the row
-			// was restored from an older backup, and advance raises its token.
+			// The fence is above the lease's token, for one of two reasons. If a newer
+			// holder raised the fence, advance returns ErrLost. If the lease's row was
+			// restored from an older backup, advance raises its token.
 			if err := l.advance(ctx, fence.Token+1); err != nil {
 				return err
 			}
