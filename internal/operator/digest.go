@@ -19,7 +19,8 @@ import (
 const shownTables = 4
 
 // Digest summarizes the statistics of a run of any kind. Items is the sum of the figures
-// that end in "processed". Objects of numbers count rows by table.
+// whose names end in "processed". A statistic that is an object of numbers counts rows by
+// table.
 type Digest struct {
 	// Unit is the noun for an item, such as tombstone.
 	Unit   string

@@ -127,15 +127,15 @@ func TestReasonsOfFailures(t *testing.T) {
 		failure("9", "still referenced by notes.author_id (id 1800)", at),
 		failure("7", "invoices_2: SQLSTATE 23514: violates a constraint: Key (id)=(7) is still referenced", at),
 	}}
-	var told []string
+	var grouped []string
 	for _, reason := range f.Reasons() {
 		var ids []string
 		for _, one := range reason.Failures {
 			ids = append(ids, one.ID)
 		}
-		told = append(told, fmt.Sprintf("%s %v", strings.Join(ids, "+"), reason.Locked))
+		grouped = append(grouped, fmt.Sprintf("%s %v", strings.Join(ids, "+"), reason.Locked))
 	}
-	require.Equal(t, []string{"4+5 false", "8+9 false", "6 false", "7 false", "1+2+3 true"}, told)
+	require.Equal(t, []string{"4+5 false", "8+9 false", "6 false", "7 false", "1+2+3 true"}, grouped)
 	first := f.Reasons()[0]
 	require.Equal(t, []time.Time{at, at.Add(time.Hour)}, []time.Time{first.First, first.Last})
 	require.Len(t, first.Key, 12)
@@ -150,14 +150,14 @@ func TestRetryRowsOfOneReason(t *testing.T) {
 	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	reasons := pgtest.Must(ReadFailures(t.Context(), all, components.FailureWindow))(t).Reasons()
 	require.Equal(t, "users", reasons[0].Source, "the reason with two rows is listed first")
-	said := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"},
+	message := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"},
 		components.Retry{Reason: reasons[0].Key}))(t)
-	require.Equal(t, "2 rows due now", said)
+	require.Equal(t, "2 rows due now", message)
 	require.Equal(t, [][]string{{"7"}, {"9"}},
 		db.Rows("SELECT user_id FROM users_ghost_user_migrations WHERE consume_after <= now() ORDER BY 1"))
 	require.Equal(t, [][]string{{"ann", "users 7"}, {"ann", "users 9"}},
 		db.Rows("SELECT actor, target FROM sexton.audit ORDER BY 2"))
-	_, err := source.Retry(t.Context(), web.Visitor{}, components.Retry{Reason: "gone"})
+	_, err := source.Retry(t.Context(), web.Visitor{}, components.Retry{Reason: "unknown"})
 	var refused *components.RefusedError
 	require.ErrorAs(t, err, &refused)
 }
@@ -173,16 +173,16 @@ func TestRunNowAndCancelFromThePage(t *testing.T) {
 	require.NoError(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion))
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = $1",
 		riverjobs.AdjournedGroupDeletion))
-	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.GroupDestroy), &refused, "another job inserts it")
+	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.GroupDestroy), &refused, "another kind inserts this job")
 	require.NoError(t, source.SetPaused(t.Context(), ann, riverjobs.AdjournedGroupDeletion, "backup", true))
 	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion), &refused)
 
 	db.Exec("UPDATE users SET admin = true WHERE id = 10")
-	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "ann"), &refused, "not a number")
-	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "9"), &refused, "not a user who may remove it")
+	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "ann"), &refused, "the user ID is not a number")
+	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "9"), &refused, "the user may not remove the group")
 	require.NoError(t, source.CancelGroup(t.Context(), ann, "3", "10"))
 	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT marked_for_deletion_on IS NULL FROM groups WHERE id = 3"))
-	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "10"), &refused, "nothing is left to cancel")
+	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "10"), &refused, "the group is no longer scheduled")
 	require.Equal(t, [][]string{{"run"}, {"pause"}, {"cancel"}}, db.Rows("SELECT action FROM sexton.audit ORDER BY id"))
 }
 
@@ -192,22 +192,22 @@ func TestRetryFailedRows(t *testing.T) {
 	db, all := failingSite(t)
 	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	retry := func(of, id string) string {
-		said, err := source.Retry(t.Context(), web.Visitor{}, components.Retry{Source: of, ID: id})
+		message, err := source.Retry(t.Context(), web.Visitor{}, components.Retry{Source: of, ID: id})
 		var refused *components.RefusedError
 		require.True(t, err == nil || errors.As(err, &refused), err)
 		if refused != nil {
 			return refused.Reason
 		}
-		return said
+		return message
 	}
 
 	const due = `SELECT kind, coalesce(args ->> 'group_id', args ->> 'diff_id') FROM sexton.river_job
 		WHERE state = 'available' AND scheduled_at <= now() ORDER BY 1, 2`
 	require.Contains(t, retry("groups", "1"), "1 group due now")
-	require.Equal(t, [][]string{{"group_destroy", "1"}}, db.Rows(due), "the pending job")
+	require.Equal(t, [][]string{{"group_destroy", "1"}}, db.Rows(due), "the pending job is made due")
 	require.Contains(t, retry("groups", "2"), "1 group due now")
 	require.Equal(t, [][]string{{"group_destroy", "1"}, {"group_destroy", "2"}}, db.Rows(due),
-		"one more job, because the last one has ended")
+		"a new job is inserted if the last one has ended")
 	require.Contains(t, retry("groups", "3"), "1 group due now")
 	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT retry_at <= now() FROM sexton.group_deletion_failures"))
 	require.Contains(t, retry("groups", "4"), "group 4 has not failed")
@@ -224,7 +224,7 @@ func TestRetryFailedRows(t *testing.T) {
 		{"migrate_external_diff", "2"},
 		{"migrate_external_diff", "3"},
 	}, db.Rows(due))
-	require.Len(t, db.Rows("SELECT FROM sexton.river_job WHERE args ->> 'diff_id' = '1'"), 1, "the pending job")
+	require.Len(t, db.Rows("SELECT FROM sexton.river_job WHERE args ->> 'diff_id' = '1'"), 1, "no second job is inserted")
 	require.Contains(t, retry("users", "9"), "1 user due now")
 	require.Contains(t, retry("placeholders", "11"), "placeholder user 11: due now")
 	require.Equal(t, [][]string{{"t", "0"}},
@@ -288,36 +288,36 @@ func sourceOf(t *testing.T, all *installation.Connections, name string) *compone
 func TestQueueStates(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	look := func(most int32) [][]string {
-		rows := pgtest.Must(db.Connected.Queries().QueueStates(t.Context(), most, []string{cleanUp, "unheard_of"}))(t)
-		var told [][]string
+	readStates := func(most int32) [][]string {
+		rows := pgtest.Must(db.Connected.Queries().QueueStates(t.Context(), most, []string{cleanUp, "unknown"}))(t)
+		var found [][]string
 		for _, row := range rows {
 			since := ""
 			if row.Since != nil {
 				since = row.Since.UTC().Format(time.DateOnly)
 			}
-			told = append(told, []string{
+			found = append(found, []string{
 				row.Queue, strconv.FormatBool(row.Paused), since, row.State,
 				strconv.FormatInt(row.Jobs, 10),
 			})
 		}
-		return told
+		return found
 	}
 	states := []string{"available", "discarded", "pending", "retryable", "running", "scheduled"}
 	var none [][]string
-	for _, queue := range []string{cleanUp, "unheard_of"} {
+	for _, queue := range []string{cleanUp, "unknown"} {
 		for _, state := range states {
 			none = append(none, []string{queue, "false", "", state, "0"})
 		}
 	}
-	require.Equal(t, none, look(10))
+	require.Equal(t, none, readStates(10))
 
 	db.Exec("INSERT INTO sexton.river_queue (name, paused_at, created_at, updated_at) VALUES ($1, now(), '2024-02-29Z', now())", cleanUp)
 	db.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, state, finalized_at, scheduled_at)
 		SELECT '{}', 'some', 1, $1, state::sexton.river_job_state, CASE WHEN state IN ('completed', 'discarded') THEN now() END, now()
 		FROM unnest('{available,available,available,running,scheduled,completed,discarded}'::text[]) AS state`, cleanUp)
 	for i, counted := range []string{"2", "1", "0", "0", "1", "1"} {
-		require.Equal(t, []string{cleanUp, "true", "2024-02-29", states[i], counted}, look(2)[i])
+		require.Equal(t, []string{cleanUp, "true", "2024-02-29", states[i], counted}, readStates(2)[i])
 	}
 }
 
@@ -347,7 +347,7 @@ func TestQueueStatesDoNotScan(t *testing.T) {
 	db.Exec("ANALYZE sexton.river_job")
 	var plan []string
 	queries := db.Connected.Names.Queries(explained{db.Pool(), &plan})
-	pgtest.Must(queries.QueueStates(t.Context(), 2_000, []string{cleanUp, "unheard_of"}))(t)
+	pgtest.Must(queries.QueueStates(t.Context(), 2_000, []string{cleanUp, "unknown"}))(t)
 	require.NotEmpty(t, plan)
 	require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on river_job")
 }
@@ -356,25 +356,25 @@ func TestStalledJobsAreListed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	of := riverjobs.Job{Kind: cleanUp, Cron: "* * * * *", Schedule: "* * * * *"}
-	look := func() string {
+	readStalled := func() string {
 		return pgtest.Must(stalled(t.Context(), db.Connected, 15*time.Second, of, "main"))(t)
 	}
-	require.Empty(t, look())
+	require.Empty(t, readStalled())
 	db.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, attempted_by, attempted_at, scheduled_at)
 		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '{me}', now(), now())`, cleanUp)
-	require.Empty(t, look(), "the job is new")
+	require.Empty(t, readStalled(), "the job is new")
 	db.Exec("UPDATE sexton.river_job SET scheduled_at = '2026-01-02T03:04:05Z'")
-	require.Equal(t, "a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z", look())
+	require.Equal(t, "a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z", readStalled())
 	db.Exec("UPDATE sexton.river_job SET state = 'running', attempted_at = '2026-01-02T03:04:06Z'")
 	const lost = "worker me: its job 7 has been marked as running since 2026-01-02T03:04:06Z, but has no run"
-	require.Equal(t, lost, look())
+	require.Equal(t, lost, readStalled())
 	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ($1, 'main', 'me')", cleanUp)
-	require.Equal(t, lost, look(), "the worker of the run is dead")
+	require.Equal(t, lost, readStalled(), "the worker of the run is dead")
 	db.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ('me', 'host', 1, now(), now())")
-	require.Empty(t, look(), "a worker is processing it")
+	require.Empty(t, readStalled(), "a worker is processing it")
 	const silent = "UPDATE sexton.clients SET seen_at = now() - interval '20 seconds'"
 	db.Exec(silent)
-	require.Equal(t, lost, look(), "its worker is dead, and no other worker has removed it")
+	require.Equal(t, lost, readStalled(), "the worker is dead, and no other worker has freed the job")
 	db.Exec("UPDATE sexton.clients SET seen_at = now()")
 
 	of = riverjobs.Job{Kind: riverjobs.GroupDestroy}
@@ -382,15 +382,15 @@ func TestStalledJobsAreListed(t *testing.T) {
 		INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
 		VALUES (8, '{"group_id": 1}', 'group_destroy', 'group_destroy', 'available', 1, '2026-01-02T03:04:05Z')`)
 	const unfetched = "a worker: none has fetched job 8, available since 2026-01-02T03:04:05Z"
-	require.Equal(t, unfetched, look(), "jobs of single items are reported, too")
+	require.Equal(t, unfetched, readStalled(), "jobs that another kind inserts are reported too")
 	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ('group_destroy', 'main', 'me')")
-	require.Empty(t, look(), "a worker processes other jobs of the kind")
+	require.Empty(t, readStalled(), "a worker processes other jobs of the kind")
 	db.Exec(silent)
-	require.Equal(t, unfetched, look(), "that worker has sent no heartbeat")
+	require.Equal(t, unfetched, readStalled(), "the worker sent no heartbeat lately")
 	db.Exec("DELETE FROM sexton.clients")
-	require.Equal(t, unfetched, look(), "the worker of that run is dead")
+	require.Equal(t, unfetched, readStalled(), "the worker of that run is dead")
 	db.Exec("UPDATE sexton.runs SET outcome = 'done', ended_at = now()")
-	require.Empty(t, look(), "a run has just ended")
+	require.Empty(t, readStalled(), "a run has just ended")
 	db.Exec("UPDATE sexton.runs SET started_at = now() - interval '2 minutes', ended_at = now() - interval '1 minute'")
-	require.Equal(t, unfetched, look())
+	require.Equal(t, unfetched, readStalled())
 }

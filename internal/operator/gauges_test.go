@@ -38,10 +38,10 @@ type observedSite struct {
 	servers map[string]*dbtest.DB
 }
 
-// observe returns a site with databases of these names. A name that begins with an
-// exclamation mark is an unreachable database, and a name with a question mark is a
-// database that never answers.
-func observe(t *testing.T, names ...string) observedSite {
+// newObservedSite returns a site with databases of these names. A name that ends with an
+// exclamation mark is an unreachable database, and a name that ends with a question mark
+// is a database that never answers.
+func newObservedSite(t *testing.T, names ...string) observedSite {
 	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
 	c.Jobs.Silence = heartbeat.DefaultSilence
@@ -54,9 +54,9 @@ func observe(t *testing.T, names ...string) observedSite {
 		var db database.Database
 		switch {
 		case strings.HasSuffix(text, "!"):
-			db = unanswered(t, unused(t))
+			db = databaseAt(t, unusedAddress(t))
 		case strings.HasSuffix(text, "?"):
-			db = unanswered(t, silent(t))
+			db = databaseAt(t, silentAddress(t))
 		default:
 			server := dbtest.New(t)
 			s.servers[name] = server
@@ -72,23 +72,23 @@ func observe(t *testing.T, names ...string) observedSite {
 	return s
 }
 
-// unanswered returns a database whose address has no Postgres server.
-func unanswered(t *testing.T, address string) database.Database {
+// databaseAt returns a database at an address that has no Postgres server.
+func databaseAt(t *testing.T, address string) database.Database {
 	settings := pgtest.Must(pgxpool.ParseConfig("postgres://nobody@" + address + "/none?sslmode=disable"))(t)
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(pool.Close)
 	return database.Database{Pool: pool, Direct: settings.ConnConfig, Names: dbtest.Names()}
 }
 
-// unused returns an address at which no server listens.
-func unused(t *testing.T) string {
+// unusedAddress returns an address at which no server listens.
+func unusedAddress(t *testing.T) string {
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, listener.Close())
 	return listener.Addr().String()
 }
 
-// silent returns an address that accepts connections and never answers.
-func silent(t *testing.T) string {
+// silentAddress returns an address that accepts connections and never answers.
+func silentAddress(t *testing.T) string {
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { listener.Close() })
 	return listener.Addr().String()
@@ -123,8 +123,8 @@ func gaugesOf(values map[string]float64, name string) map[string]float64 {
 	return kept
 }
 
-// waits returns the wait classes that a database reports.
-func waits(values map[string]float64, name string) []string {
+// waitClasses returns the wait classes that a database reports.
+func waitClasses(values map[string]float64, name string) []string {
 	var found []string
 	for _, class := range WaitClasses() {
 		if values[fmt.Sprintf("%s %s %s %s", metrics.Waiting, cleanUp, name, class)] == 1 {
@@ -139,7 +139,7 @@ const insertTombstones = `INSERT INTO loose_foreign_keys_deleted_records (primar
 
 func TestGaugesOfKeptDeletions(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main")
+	s := newObservedSite(t, "main")
 	db := dbtest.TrackedWithUndo(t, "CREATE TABLE projects (id bigint PRIMARY KEY)", "projects")
 	s.all.Databases[0].Pool, s.all.Databases[0].Direct = db.Pool(), pgtest.Must(pgx.ParseConfig(db.URL))(t)
 	s.all.Config.LooseForeignKeys.Undo.Keep = 72 * time.Hour
@@ -156,7 +156,7 @@ func TestGaugesOfKeptDeletions(t *testing.T) {
 
 func TestGaugesOfABacklog(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main", "ci")
+	s := newObservedSite(t, "main", "ci")
 	s.servers["main"].Exec(insertTombstones, "public.parents", 3, "0")
 	s.servers["main"].Exec(insertTombstones, "public.parents", 2, "1 hour")
 	s.servers["main"].Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('main', 'public.parents', '{1,2,3,4}')")
@@ -175,47 +175,47 @@ func TestGaugesOfABacklog(t *testing.T) {
 	require.InDelta(t, 5, values["sexton_backlog_parent_rows main public.parents"], 0)
 	require.InDelta(t, 3600, values["sexton_backlog_parent_oldest_age_seconds main public.parents"], 60)
 	require.InDelta(t, 1_000, values["sexton_backlog_parent_rows ci public.undefined"], 0)
-	require.Equal(t, []string{"worker"}, waits(values, "main"))
-	require.Equal(t, []string{"definition"}, waits(values, "ci"))
+	require.Equal(t, []string{"worker"}, waitClasses(values, "main"))
+	require.Equal(t, []string{"definition"}, waitClasses(values, "ci"))
 }
 
 func TestGaugesOfWaits(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main")
+	s := newObservedSite(t, "main")
 	db := s.servers["main"]
 	db.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('me', 'here', 1)")
 	// The gauge has the wait class that a run in progress reports.
 	db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats) VALUES ($1, 'main', 'me', '{"waiting_for": "replica r1 12 s behind", "waiting_class": "replica"}')`, cleanUp)
-	require.Equal(t, []string{"replica"}, waits(s.read(t), "main"))
+	require.Equal(t, []string{"replica"}, waitClasses(s.read(t), "main"))
 	require.InDelta(t, 1, s.read(t)["sexton_running "+cleanUp+" main"], 0)
 	require.InDelta(t, 1, s.read(t)["sexton_workers"], 0)
 	db.Exec(`UPDATE sexton.runs SET stats = '{"waiting_for": "row locked by pid 1", "waiting_class": "lock"}'`)
-	require.Equal(t, []string{"lock"}, waits(s.read(t), "main"))
+	require.Equal(t, []string{"lock"}, waitClasses(s.read(t), "main"))
 	db.Exec(`UPDATE sexton.runs SET stats = '{"duty": 55, "duty_reason": "lock wait"}'`)
-	require.Empty(t, waits(s.read(t), "main"))
+	require.Empty(t, waitClasses(s.read(t), "main"))
 	require.InDelta(t, 0.55, s.read(t)["sexton_duty_ratio "+cleanUp+" main"], 0)
 	db.Exec(`UPDATE sexton.runs SET stats = '{}'`)
 	require.NotContains(t, s.read(t), "sexton_duty_ratio "+cleanUp+" main")
 
-	// If the last run reached the limits of its tick, the wait class says so.
+	// If the last run reached the limits of its tick, the job waits for the next tick.
 	db.Exec(insertTombstones, "public.parents", 1, "0")
 	db.Exec(`UPDATE sexton.runs SET stats = '{"over_limit": true}', outcome = 'over_limit', ended_at = now()`)
 	db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')",
 		cleanUp)
-	require.Equal(t, []string{"tick"}, waits(s.read(t), "main"))
+	require.Equal(t, []string{"tick"}, waitClasses(s.read(t), "main"))
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
-	require.Equal(t, []string{"deferred"}, waits(s.read(t), "main"))
+	require.Equal(t, []string{"deferred"}, waitClasses(s.read(t), "main"))
 	db.Exec(`INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at)
 		VALUES ('loose_foreign_keys/cleanup_worker:main', 1, 'somebody', now(), now() + interval '1 hour')`)
-	require.Equal(t, []string{"lease"}, waits(s.read(t), "main"))
+	require.Equal(t, []string{"lease"}, waitClasses(s.read(t), "main"))
 	db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ($1, now(), now())", cleanUp)
-	require.Equal(t, []string{"paused"}, waits(s.read(t), "main"))
+	require.Equal(t, []string{"paused"}, waitClasses(s.read(t), "main"))
 	require.InDelta(t, 1, s.read(t)["sexton_paused "+cleanUp], 0)
 }
 
 func TestGaugeOfTheLastSuccess(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main", "ci")
+	s := newObservedSite(t, "main", "ci")
 	const gauge = "sexton_last_success_timestamp_seconds " + cleanUp
 	const due = "sexton_success_due_timestamp_seconds " + cleanUp
 	values := s.read(t)
@@ -240,20 +240,20 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 
 	// Ticks come every minute and alternate between the two databases.
 	require.InDelta(t, 5*60, values[due+" main"]-values[gauge+" main"], 62,
-		"the next one within two minutes, and two more")
-	require.Zero(t, (int64(values[due+" main"])/60)%2, "ticks of the first database come in even minutes")
+		"the third tick is due after four to six minutes")
+	require.Zero(t, (int64(values[due+" main"])/60)%2, "the first database has ticks in even minutes")
 	require.NotContains(t, values, due+" ci")
 
 	// Without a success, the time counts from the earliest time at which a run could have
 	// succeeded.
 	s.servers["main"].Exec(`INSERT INTO sexton.river_queue (name, created_at, updated_at) VALUES ($1, '2024-01-01 00:00:30Z', now())`, cleanUp)
 	late := s.read(t)
-	require.InDelta(t, values[due+" main"], late[due+" main"], 0, "the last success decides")
+	require.InDelta(t, values[due+" main"], late[due+" main"], 0, "the age of the queue does not matter after a success")
 	require.InDelta(t, time.Now().Add(-runsKept).Unix()+6*60, late[due+" ci"], 120,
-		"older runs may have been removed")
+		"the time counts from the oldest run that the history may have")
 	began := time.Now().Add(-3 * time.Hour).Truncate(2 * time.Minute)
 	s.servers["main"].Exec(`UPDATE sexton.river_queue SET created_at = $1`, began.Add(30*time.Second))
-	require.InDelta(t, began.Add(5*time.Minute).Unix(), s.read(t)[due+" ci"], 0, "the third odd minute after that")
+	require.InDelta(t, began.Add(5*time.Minute).Unix(), s.read(t)[due+" ci"], 0, "the third odd minute after the queue was created")
 }
 
 // A daily kind that never succeeded is late after three days. A weekly kind is never
@@ -275,14 +275,14 @@ func TestGaugeOfKindsWithoutSuccess(t *testing.T) {
 	}
 	require.Equal(t, time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC), due("0 2 * * *", time.Hour), "a new queue")
 	require.Equal(t, time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 4*24*time.Hour),
-		"late, regardless of restarts of workers")
+		"a daily kind without success is late")
 	require.Equal(t, time.Date(2026, 11, 17, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 400*24*time.Hour))
 	require.True(t, due("0 2 * * 0", 400*24*time.Hour).After(now))
 }
 
 func TestGaugesOfListeners(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main")
+	s := newObservedSite(t, "main")
 	values := s.read(t, &listen.Subscription{Kind: cleanUp, Database: "main"},
 		&listen.Subscription{Kind: cleanUp, Database: "elsewhere"})
 	require.InDelta(t, 1, values["sexton_listener "+cleanUp+" main disconnected"], 0)
@@ -295,7 +295,7 @@ func TestGaugesOfListeners(t *testing.T) {
 // databases.
 func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 	t.Parallel()
-	values := observe(t, "main", "sec!", "ci?").read(t)
+	values := newObservedSite(t, "main", "sec!", "ci?").read(t)
 	require.Equal(t, map[string]float64{"sexton_up sec": 0}, gaugesOf(values, "sec"))
 	require.Equal(t, map[string]float64{"sexton_up ci": 0}, gaugesOf(values, "ci"))
 	require.InDelta(t, 1, values["sexton_scrape_complete main"], 0)
@@ -314,8 +314,8 @@ func TestReadOnlyDatabases(t *testing.T) {
 		"main": {"main": "database main " + setting, "ci": "database main " + setting},
 		"ci":   {"ci": "database ci " + setting},
 	} {
-		s := observe(t, "main", "ci")
-		heart := beating(t, s.all.Databases[0])
+		s := newObservedSite(t, "main", "ci")
+		heart := startHeart(t, s.all.Databases[0])
 		for name, server := range s.servers {
 			server.Exec(tombstones)
 			if name == turned {
@@ -329,9 +329,9 @@ func TestReadOnlyDatabases(t *testing.T) {
 		for _, state := range states {
 			if reason := reasons[state.Database]; reason != "" {
 				require.Equal(t, reason, *state.WaitingFor, "%s in %s", turned, state.Database)
-				require.Equal(t, []string{"read_only"}, waits(values, state.Database))
+				require.Equal(t, []string{"read_only"}, waitClasses(values, state.Database))
 			} else {
-				require.NotEqual(t, []string{"read_only"}, waits(values, state.Database))
+				require.NotEqual(t, []string{"read_only"}, waitClasses(values, state.Database))
 			}
 			up := 1.0
 			if state.Database == turned {
@@ -356,7 +356,7 @@ func TestReadOnlyDatabases(t *testing.T) {
 // its backlog.
 func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main?", "ci")
+	s := newObservedSite(t, "main?", "ci")
 	s.servers["ci"].Exec(insertTombstones, "public.parents", 3, "0")
 	values := s.read(t)
 	require.Equal(t, map[string]float64{"sexton_up main": 0}, gaugesOf(values, "main"))
@@ -367,8 +367,8 @@ func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 	require.NotContains(t, values, "sexton_workers")
 }
 
-// beating returns a heart that has sent its first heartbeat.
-func beating(t *testing.T, db database.Database) *heartbeat.Heart {
+// startHeart returns a heart that has sent its first heartbeat.
+func startHeart(t *testing.T, db database.Database) *heartbeat.Heart {
 	heart := &heartbeat.Heart{DB: db, ClientID: "me", Logger: slog.New(slog.DiscardHandler)}
 	require.NoError(t, heart.Beat(t.Context()))
 	return heart

@@ -229,8 +229,9 @@ func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
 	return &next
 }
 
-// The wait classes for metrics and alerts, in addition to those of a run and of a
-// backlog. An unreachable database has no class: sexton_up reports it.
+// These are the wait classes of jobs without a run in progress. Runs and backlogs have
+// further classes. Metrics and alerts use all of them. An unreachable database has no
+// class: sexton_up reports it.
 const (
 	waitPaused     pace.WaitClass = "paused"
 	waitReadOnly   pace.WaitClass = "read_only"

@@ -65,7 +65,8 @@ func NewPageSource(all *installation.Bound, bindings *riverjobs.Bindings, log *s
 	return s
 }
 
-// Overview is the reading that the page shows, with its history.
+// Overview has all data of the page except the chart: the reading, failures, last runs,
+// changes by users, scheduled groups and kept deletions.
 type Overview struct {
 	Reading
 
@@ -109,19 +110,19 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	return o, err
 }
 
-// reachable returns the connections. Databases that do not answer now are marked as down,
-// including the jobs database.
+// reachable returns the connections, and marks the databases that do not answer now as
+// down, including the jobs database.
 func reachable(ctx context.Context, c *installation.Connections) *installation.Connections {
 	failed := make([]error, len(c.Databases))
-	var asking sync.WaitGroup
+	var pings sync.WaitGroup
 	for i, db := range c.Databases {
-		asking.Go(func() {
+		pings.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 			defer cancel()
 			failed[i] = db.Ping(ctx)
 		})
 	}
-	asking.Wait()
+	pings.Wait()
 	now := &installation.Connections{Config: c.Config, Databases: c.Databases, Down: map[string]error{}}
 	for i, err := range failed {
 		if err != nil {
@@ -131,13 +132,15 @@ func reachable(ctx context.Context, c *installation.Connections) *installation.C
 	return now
 }
 
-// History returns the backlog of the last span, as the highest value of each bin.
+// History returns the backlog during the last span of time, as the highest value of each
+// bin.
 func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]jobrun.Series, error) {
 	return jobrun.ReadSamples(ctx, s.all.Jobs(), span, bin)
 }
 
-// SetPaused pauses or resumes a kind on all workers, or all kinds if kind is empty. The
-// page shows a *components.RefusedError to the user, from this method and those below.
+// SetPaused pauses or resumes a kind on all workers, or all kinds if kind is empty. Like
+// the methods below, it returns a *components.RefusedError for a message that the page
+// shows to the user.
 func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Reason: reason}
 	if kind == "" {
@@ -204,7 +207,7 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error {
 	jobsDB := s.all.Jobs()
 	if _, err := strconv.ParseInt(userID, 10, 64); err != nil && !jobsDB.Names.GroupViews {
-		return components.Refuse("enter the ID of the user who requests it, a number")
+		return components.Refuse("enter the numeric ID of the user who requests it")
 	}
 	entry := database.Change{
 		Actor: by.Actor, Remote: by.Remote, Action: "cancel",

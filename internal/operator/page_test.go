@@ -29,7 +29,7 @@ func ann() web.Visitor { return web.Visitor{Actor: "ann", Remote: "10.0.0.7:1234
 
 func TestOverview(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main", "ci", "gone!")
+	s := newObservedSite(t, "main", "ci", "down!")
 	main, ci := s.servers["main"], s.servers["ci"]
 	ci.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, created_at, consume_after, cleanup_attempts, last_error) VALUES
 		('public.parents', 1, now() - interval '1 minute', now(), 0, NULL), ('public.parents', 2, now(), now() + interval '10 minutes', 4, 'public.children: 23503'),
@@ -60,13 +60,13 @@ func TestOverview(t *testing.T) {
 	for i, job := range o.Jobs {
 		require.Equal(t, "loose_foreign_keys_deleted_records", job.Job.DeletionTable)
 		require.WithinDuration(t, time.Now().Add(2*time.Minute), *job.NextTick, 2*time.Minute)
-		require.EqualValues(t, i, job.NextTick.Unix()/60%3, "the databases take turns")
+		require.EqualValues(t, i, job.NextTick.Unix()/60%3, "the ticks alternate between the databases")
 	}
 	require.Equal(t, int64(1), o.Jobs[1].Running.RunID)
 	require.Equal(t, &Latency{P50: 0.001 + 0.001*15/20, P99: 0.002 + 0.001*(29.7-20)/10, Items: 30}, o.Jobs[0].Latency)
 	require.Nil(t, o.Jobs[1].Latency)
 	require.WithinDuration(t, time.Now(), *o.Jobs[0].LastEnded, 30*time.Second,
-		"the row stands for several runs, of which the last has just ended")
+		"the row covers several runs, and the last has just ended")
 	require.Contains(t, *o.Jobs[2].WaitingFor, "its database: ")
 
 	// The next tick of a schedule with intervals is one interval after the last tick.
@@ -75,7 +75,7 @@ func TestOverview(t *testing.T) {
 	main.Exec("INSERT INTO sexton.schedules VALUES ($1, 'ci', now() - interval '40 hours')", cleanUp)
 	jobs := s.overview(t).Jobs
 	require.WithinDuration(t, time.Now().Add(time.Hour), *jobs[0].NextTick, time.Minute)
-	require.True(t, jobs[1].NextTick.After(time.Now()), "there was no tick lately")
+	require.True(t, jobs[1].NextTick.After(time.Now()), "the last tick is older than the interval")
 
 	require.Len(t, o.Runs, 1, "runs without changes are omitted")
 	require.Equal(t, time.Minute, o.Runs[0].EndedAt.Sub(o.Runs[0].StartedAt).Round(time.Second))
@@ -85,7 +85,7 @@ func TestOverview(t *testing.T) {
 	require.Equal(t, "public.parents, key 2", o.Failures.Failures[0].What)
 	require.Equal(t, "public.children: 23503", o.Failures.Failures[0].Error)
 	require.False(t, o.Failures.Failures[0].GivenUp)
-	require.True(t, o.Failures.Failures[1].GivenUp, "the tombstone would be pending forever")
+	require.True(t, o.Failures.Failures[1].GivenUp, "a tombstone that is deferred forever is given up")
 
 	main.Exec("UPDATE sexton.runs SET stats = '{}'")
 	require.Equal(t, o.Jobs[0].Latency, pgtest.Must(source.Overview(t.Context()))(t).Jobs[0].Latency,
@@ -95,7 +95,7 @@ func TestOverview(t *testing.T) {
 
 func TestPauseAndResumeFromThePage(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main")
+	s := newObservedSite(t, "main")
 	source := s.source(t)
 	require.NoError(t, source.SetPaused(t.Context(), ann(), cleanUp, "backup", true))
 	o := s.overview(t)
@@ -130,20 +130,20 @@ func withoutTime(c database.Change) database.Change {
 
 func TestRetryFromThePage(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main", "ci")
+	s := newObservedSite(t, "main", "ci")
 	main, ci := s.servers["main"], s.servers["ci"]
 	ci.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
 		SELECT 'public.parents', n, now() + interval '10 minutes', 4, 'children: 23503' FROM generate_series(1, 3) AS n`)
 	source := s.source(t)
 	require.Len(t, s.overview(t).Failures.Failures, 3)
 	first := pgtest.Scalar[string](t, ci.Database, "SELECT min(id)::text FROM loose_foreign_keys_deleted_records")
-	said := pgtest.Must(source.Retry(t.Context(), ann(),
+	message := pgtest.Must(source.Retry(t.Context(), ann(),
 		components.Retry{Source: "tombstones", Database: "ci", ID: first}))(t)
-	require.Equal(t, "1 tombstone due now", said)
+	require.Equal(t, "1 tombstone due now", message)
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, ci.Database,
 		"SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE consume_after <= now() AND cleanup_attempts = 0"))
-	said = pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci"}))(t)
-	require.Equal(t, "2 tombstones due now", said)
+	message = pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci"}))(t)
+	require.Equal(t, "2 tombstones due now", message)
 	require.Equal(t, [][]string{{"retry", "tombstones " + first + " of ci"}, {"retry", "all tombstones of ci"}},
 		main.Rows("SELECT action, target FROM sexton.audit ORDER BY id"))
 
@@ -172,7 +172,7 @@ func TestRetryFromThePage(t *testing.T) {
 
 func TestFailedJobsOfRiver(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main")
+	s := newObservedSite(t, "main")
 	main := s.servers["main"]
 	source := s.source(t)
 	main.Exec(`INSERT INTO sexton.river_job (kind, queue, args, state, max_attempts, attempt, attempted_at, scheduled_at, finalized_at, errors, priority)
@@ -188,28 +188,28 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(time.Hour), failures[0].Next, time.Minute)
 	s.all.Config.HTTP.ShowArgs = true
 	require.Equal(t, "job 3, "+cleanUp+` {"database": "main"}`, s.overview(t).Failures.Failures[1].What,
-		"no run followed")
+		"no later run of the kind has succeeded")
 
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome) VALUES ($1, 'main', 'h', now(), 'done')`, cleanUp)
 	failures = s.overview(t).Failures.Failures
-	require.Len(t, failures, 2, "the run was the retry of job 3; no run was for a database that is not configured")
+	require.Len(t, failures, 2, "the run supersedes job 3, but not the job of a database that is not configured")
 	require.Equal(t, "job 2, "+cleanUp+` {"database": "unknown"}`, failures[1].What)
 	require.True(t, failures[1].GivenUp)
 
-	said := pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "jobs", ID: "2"}))(t)
-	require.Equal(t, "1 job due now", said)
+	message := pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "jobs", ID: "2"}))(t)
+	require.Equal(t, "1 job due now", message)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 2"))
 	pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "jobs"}))(t)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"))
 	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 5"),
-		"not a job of Sexton")
+		"a job of an unknown kind is not retried")
 }
 
 // If the connection to the jobs database is lost, Overview returns an error: a partial
 // page would look like a page without pending work.
 func TestOverviewWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main!", "ci")
+	s := newObservedSite(t, "main!", "ci")
 	_, err := s.source(t).Overview(t.Context())
 	require.Error(t, err)
 	_, err = s.source(t).History(t.Context(), time.Hour, time.Minute)

@@ -281,7 +281,7 @@ func readLeader(ctx context.Context, jobs database.Database, silence time.Durati
 		return nil, nil //nolint:nilnil // no leader is an answer
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read who leads cron: %w", err)
+		return nil, fmt.Errorf("read the leader of the schedules: %w", err)
 	}
 	rows, _ := jobs.Pool.Query(ctx, jobs.Names.Render(sqlText("unled")), l.Leader, silence.Seconds())
 	if l.Unled, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unled]); err != nil {

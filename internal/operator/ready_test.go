@@ -38,8 +38,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestReadiness(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main", "ci!")
-	heart := beating(t, s.all.Databases[0])
+	s := newObservedSite(t, "main", "ci!")
+	heart := startHeart(t, s.all.Databases[0])
 	stopping, stop := context.WithCancel(t.Context())
 	ready := NewReadiness(stopping, s.all, nil, heart)
 
@@ -71,7 +71,7 @@ func TestReadiness(t *testing.T) {
 
 func TestNotReadyWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main!", "ci")
+	s := newObservedSite(t, "main!", "ci")
 	ready := NewReadiness(t.Context(), s.all, nil, &heartbeat.Heart{DB: s.all.Databases[0], ClientID: "me"})
 	got := ready.Check(t.Context())
 	require.False(t, got.Ready)

@@ -123,8 +123,8 @@ func TestDeferredPlaceholdersAreCountedByReason(t *testing.T) {
 	require.Equal(t, "300 x kept by a note; 1 x todos: other", reading.DeletionTables[at].DeferredReason)
 }
 
-// The backlog of group deletion schedules has the reason and the age of its deferred
-// groups.
+// The backlog of group deletion schedules has the reason and the end of the deferral of
+// groups, and the age of the oldest group.
 func TestDeferredGroupsHaveAReasonAndAnEnd(t *testing.T) {
 	t.Parallel()
 	_, all := failingSite(t)

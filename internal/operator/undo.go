@@ -24,8 +24,8 @@ const (
 	// shownKept is the number of kept deletions that the page lists. shownLeft is the
 	// number of rows that it lists as not restored.
 	shownKept, shownLeft = 10, 50
-	// keptFor is the time for which kept deletions are cached, because listing them reads
-	// keys.
+	// keptFor is the time for which kept deletions are cached. Listing them is expensive,
+	// because it reads the keys of kept rows.
 	keptFor     = 10 * time.Second
 	keptTimeout = 3 * time.Second
 	// undoWait is how long a request waits for its restore, so that most users see the
@@ -93,8 +93,8 @@ func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by datab
 	if err := all.Record(ctx, by); err != nil {
 		return err
 	}
-	// Wake the workers that found the leases taken. They would sleep until the next
-	// commit.
+	// Wake the workers that found the leases taken. Otherwise they would sleep until the
+	// next commit.
 	return errors.Join(do(engine), installation.Wake(context.WithoutCancel(ctx), all.Jobs().Pool,
 		riverjobs.LooseForeignKeys))
 }
@@ -181,7 +181,7 @@ type Kept struct {
 	Trouble string
 }
 
-// current returns the databases. Those that do not answer now are marked as down.
+// current returns all databases, and marks the databases that do not answer now as down.
 func (s *PageSource) current(ctx context.Context) *installation.Bound {
 	return &installation.Bound{Connections: reachable(ctx, s.all.Connections), Definitions: s.all.Definitions}
 }

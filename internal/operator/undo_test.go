@@ -81,7 +81,7 @@ func TestUndoFromThePage(t *testing.T) {
 // Only one deletion is restored at a time, and a stopping worker cancels the restore.
 func TestOneRestoreAtATime(t *testing.T) {
 	t.Parallel()
-	source := observe(t, "main").source(t)
+	source := newObservedSite(t, "main").source(t)
 	require.Nil(t, source.readKept(t.Context(), 0), "undo is disabled, and no deletion is kept")
 	ended := make(chan struct{})
 	work := &Undone{id: 7, ended: ended}

@@ -1,4 +1,5 @@
--- Sessions other than workers that hold a lock with the two keys, in whatever mode. An advisory lock with two keys has objsubid 2.
+-- Returns the sessions, other than workers, that hold the advisory lock with the keys $1 and $2 in any mode. An advisory
+-- lock with two keys has objsubid 2.
 SELECT pg_catalog.format('pid %s (%s)', held.pid, coalesce(nullif(session.application_name, ''), 'no application_name'))
 FROM pg_catalog.pg_locks AS held
 LEFT JOIN pg_catalog.pg_stat_activity AS session ON session.pid = held.pid

@@ -1,4 +1,4 @@
--- How many rows a second the last runs of the kind $1 deleted or changed.
+-- Returns the speed of the kind $1 in rows per second, over its last 20 runs with changes. The speed is 0 without such runs.
 SELECT coalesce(
     pg_catalog.sum(done.rows)::pg_catalog.float8 / greatest(pg_catalog.sum(extract(epoch FROM run.ended_at - run.started_at)), 0.001)::pg_catalog.float8,
     0)::pg_catalog.float8

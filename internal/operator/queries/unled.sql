@@ -1,4 +1,5 @@
--- The schedules of living workers that the leader $1 lacks. $2 is after how many seconds a worker counts as dead.
+-- Returns the schedules of live workers that the leader $1 lacks, with these workers. A worker that sent no heartbeat for
+-- $2 seconds is not live.
 SELECT pg_catalog.split_part(wanted.schedule, '/', 1), pg_catalog.split_part(wanted.schedule, '/', 2),
     pg_catalog.array_agg(client.client_id ORDER BY client.client_id)
 FROM "sexton".clients AS leader
