@@ -23,13 +23,13 @@ func TestCachedValueIsShared(t *testing.T) {
 		<-end
 		return reads
 	}}
-	var asking sync.WaitGroup
+	var readers sync.WaitGroup
 	for range 10 {
-		asking.Go(func() { require.Equal(t, 1, value.Get(t.Context())) })
+		readers.Go(func() { require.Equal(t, 1, value.Get(t.Context())) })
 	}
 	<-began
 	close(end)
-	asking.Wait()
+	readers.Wait()
 }
 
 // CachedByKey caches one value per key, and a limited number of values.
@@ -84,7 +84,7 @@ func TestCanceledCallerDoesNotCancelRead(t *testing.T) {
 		Timeout: time.Minute, Keep: time.Minute,
 		Read: func(ctx context.Context) error { return ctx.Err() },
 	}
-	gone, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, value.Get(gone))
+	require.NoError(t, value.Get(canceled))
 }

@@ -46,10 +46,10 @@ func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	return bearer, subtle.ConstantTimeCompare(sent[:], c.token[:]) == 1
 }
 
-// require passes on requests with the right credentials, or all requests if no
-// credentials are configured. It passes on requests for healthPath, and requests for
-// readyPath without credentials, without a Visitor. It calls refused for wrong
-// credentials.
+// require returns a handler that passes requests with the right credentials to next, with
+// their Visitor. If no credentials are configured, it passes all requests. It also passes
+// requests for healthPath, and reads of readyPath without credentials, but without a
+// Visitor. It calls refused for wrong credentials.
 func (c credentials) require(next http.Handler, refused func(*http.Request)) http.Handler {
 	if !c.any() {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -62,17 +62,17 @@ func TestCredentials(t *testing.T) {
 		"without any, none needed": {config.HTTP{}, nil, http.StatusOK},
 	}, func(t *testing.T, _ string, test example) {
 		s := serve(t, test.settings, web.Readiness{Ready: true})
-		require.Equal(t, test.want, s.ask(t, http.MethodGet, "/metrics", test.change).code)
-		ready := s.ask(t, http.MethodGet, "/readyz", test.change)
+		require.Equal(t, test.want, s.request(t, http.MethodGet, "/metrics", test.change).code)
+		ready := s.request(t, http.MethodGet, "/readyz", test.change)
 		if test.change == nil {
-			require.Equal(t, http.StatusOK, ready.code, "a probe has none")
+			require.Equal(t, http.StatusOK, ready.code, "/readyz needs no credentials")
 		} else {
-			require.Equal(t, test.want, ready.code, "wrong ones are refused there, too")
+			require.Equal(t, test.want, ready.code, "/readyz refuses wrong credentials")
 		}
-		require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/healthz", test.change).code)
+		require.Equal(t, http.StatusOK, s.request(t, http.MethodGet, "/healthz", test.change).code)
 		if test.want == http.StatusUnauthorized {
-			require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/no-such-page", test.change).code,
-				"nobody learns what is there")
+			require.Equal(t, http.StatusUnauthorized, s.request(t, http.MethodGet, "/no-such-page", test.change).code,
+				"the answer does not show which pages exist")
 		}
 	})
 }
@@ -86,21 +86,21 @@ func TestReadinessWithoutCredentials(t *testing.T) {
 		http.StatusServiceUnavailable: {
 			Reasons: []string{"the worker stops"}, Databases: []web.DatabaseState{{
 				Name: "main", Required: true,
-				Reasons: []string{"gone"},
+				Reasons: []string{"no connection"},
 			}},
 		},
 	} {
 		s := serve(t, config.HTTP{Listen: "0.0.0.0:0", User: "ann", Password: "word", Token: "t0ken"}, state)
 		_, port := pgtest.Must2(net.SplitHostPort(s.address))(t)
 		s.address = net.JoinHostPort("127.0.0.1", port)
-		open := s.ask(t, http.MethodGet, "/readyz", func(r *http.Request) { r.Host = "10.1.2.3:8686" })
+		open := s.request(t, http.MethodGet, "/readyz", func(r *http.Request) { r.Host = "10.1.2.3:8686" })
 		require.Equal(t, code, open.code)
 		require.JSONEq(t, fmt.Sprintf(`{"ready": %t}`, state.Ready), open.body)
 		for _, header := range []string{
 			"Bearer t0ken",
 			"Basic " + base64.StdEncoding.EncodeToString([]byte("ann:word")),
 		} {
-			known := s.ask(t, http.MethodGet, "/readyz",
+			known := s.request(t, http.MethodGet, "/readyz",
 				func(r *http.Request) { r.Header.Set("Authorization", header) })
 			require.Equal(t, code, known.code)
 			require.Contains(t, known.body, `"name":"main"`)
@@ -108,12 +108,12 @@ func TestReadinessWithoutCredentials(t *testing.T) {
 		for _, path := range []string{"/readyz/", "//readyz", "/readyz/x", "/metrics"} {
 			require.Equal(t, http.StatusUnauthorized, s.get(t, path).code, path)
 		}
-		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodPost, "/readyz", nil).code)
+		require.Equal(t, http.StatusUnauthorized, s.request(t, http.MethodPost, "/readyz", nil).code)
 	}
 }
 
-// The first wrong credentials are logged immediately and later ones as one line with
-// their number. The log contains no user name and no path.
+// The first wrong credentials are logged immediately. Later ones are logged together, as
+// one line with their number. The log contains no user name and no path.
 func TestWrongCredentialsAreLogged(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{User: "ann", Password: "word", Token: "t0ken"}, web.Readiness{Ready: true})
@@ -121,29 +121,29 @@ func TestWrongCredentialsAreLogged(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get(t, "/readyz").code)
 	const tries = 20
 	for range tries {
-		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/readyz?geheim",
+		require.Equal(t, http.StatusUnauthorized, s.request(t, http.MethodGet, "/readyz?geheim",
 			func(r *http.Request) { r.SetBasicAuth("geheim", "geheim") }).code)
-		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/geheim",
+		require.Equal(t, http.StatusUnauthorized, s.request(t, http.MethodGet, "/geheim",
 			func(r *http.Request) { r.Header.Set("Authorization", "Bearer geheim") }).code)
 	}
 	s.stop()
-	var told []map[string]any
+	var logged []map[string]any
 	for _, line := range s.log.all {
 		require.NotContains(t, fmt.Sprint(line), "geheim")
 		if line["msg"] == "credentials_refused" {
 			require.Equal(t, "WARN", line["level"])
 			require.Equal(t, "127.0.0.1", line["remote"])
-			told = append(told, line)
+			logged = append(logged, line)
 		}
 	}
-	require.NotEmpty(t, told)
-	require.NotContains(t, told[0], "left_out", "none was sent before")
+	require.NotEmpty(t, logged)
+	require.NotContains(t, logged[0], "left_out", "no line was left out before the first")
 	left := 0.0
-	for _, line := range told[1:] {
+	for _, line := range logged[1:] {
 		left += 1 + line["left_out"].(float64)
 	}
-	require.InDelta(t, 2*tries-1, left, 0, "each is counted")
-	require.Less(t, len(told), tries, "and few are told one by one")
+	require.InDelta(t, 2*tries-1, left, 0, "every refusal is counted")
+	require.Less(t, len(logged), tries, "most refusals share a line")
 }
 
 func TestRefusalNamesAcceptedCredentials(t *testing.T) {
@@ -173,7 +173,7 @@ func TestLoopbackRejectsOtherHostNames(t *testing.T) {
 		"0.0.0.0:8686": http.StatusMisdirectedRequest,
 	} {
 		for _, path := range []string{"/metrics", "/readyz", "/healthz", "/"} {
-			got := s.ask(t, http.MethodGet, path, func(r *http.Request) { r.Host = host })
+			got := s.request(t, http.MethodGet, path, func(r *http.Request) { r.Host = host })
 			if path == "/" && want == http.StatusOK {
 				require.Equal(t, http.StatusNotFound, got.code, host)
 				continue
@@ -186,8 +186,8 @@ func TestLoopbackRejectsOtherHostNames(t *testing.T) {
 func TestOtherOriginsCannotChange(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{Token: "secret"}, web.Readiness{})
-	ask := func(method string, headers map[string]string) int {
-		return s.ask(t, method, "/metrics", func(r *http.Request) {
+	send := func(method string, headers map[string]string) int {
+		return s.request(t, method, "/metrics", func(r *http.Request) {
 			r.Header.Set("Authorization", "Bearer secret")
 			for name, value := range headers {
 				r.Header.Set(name, value)
@@ -195,17 +195,17 @@ func TestOtherOriginsCannotChange(t *testing.T) {
 		}).code
 	}
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Sec-Fetch-Site": "cross-site"}), method)
-		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Sec-Fetch-Site": "same-site"}), method)
-		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Origin": "https://evil.example.com"}),
+		require.Equal(t, http.StatusForbidden, send(method, map[string]string{"Sec-Fetch-Site": "cross-site"}), method)
+		require.Equal(t, http.StatusForbidden, send(method, map[string]string{"Sec-Fetch-Site": "same-site"}), method)
+		require.Equal(t, http.StatusForbidden, send(method, map[string]string{"Origin": "https://evil.example.com"}),
 			method)
 		// The answer is 405 and not 403: the path does not support the method.
-		require.Equal(t, http.StatusMethodNotAllowed, ask(method, map[string]string{"Sec-Fetch-Site": "same-origin"}),
+		require.Equal(t, http.StatusMethodNotAllowed, send(method, map[string]string{"Sec-Fetch-Site": "same-origin"}),
 			method)
-		require.Equal(t, http.StatusMethodNotAllowed, ask(method, nil), method)
+		require.Equal(t, http.StatusMethodNotAllowed, send(method, nil), method)
 	}
-	require.Equal(t, http.StatusOK, ask(http.MethodGet, map[string]string{"Sec-Fetch-Site": "cross-site"}),
-		"reading changes nothing, and nobody there can see the answer")
+	require.Equal(t, http.StatusOK, send(http.MethodGet, map[string]string{"Sec-Fetch-Site": "cross-site"}),
+		"another site may send reads, because it cannot see the response")
 }
 
 func TestSecurityHeaders(t *testing.T) {
@@ -213,8 +213,8 @@ func TestSecurityHeaders(t *testing.T) {
 	s := serve(t, config.HTTP{Token: "secret"}, web.Readiness{})
 	for _, got := range []answer{
 		s.get(t, "/healthz"), s.get(t, "/metrics"), s.get(t, "/elsewhere"),
-		s.ask(t, http.MethodGet, "/", func(r *http.Request) { r.Host = "evil.example.com" }),
-		s.ask(t, http.MethodPost, "/", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example.com") }),
+		s.request(t, http.MethodGet, "/", func(r *http.Request) { r.Host = "evil.example.com" }),
+		s.request(t, http.MethodPost, "/", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example.com") }),
 	} {
 		for name, want := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
@@ -231,7 +231,7 @@ func TestSecurityHeaders(t *testing.T) {
 func TestHeadersAreLimited(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{})
-	got := s.ask(t, http.MethodGet, "/healthz", func(r *http.Request) {
+	got := s.request(t, http.MethodGet, "/healthz", func(r *http.Request) {
 		r.Header.Set("X-Long",
 			strings.Repeat("x", 32<<10))
 	})
@@ -246,7 +246,7 @@ func TestSlowHeadersTimeOut(t *testing.T) {
 			_, _ = fmt.Fprint(w, of.ReadHeaderTimeout, " ", of.ReadTimeout, " ", of.MaxHeaderBytes)
 		})
 	})
-	require.Equal(t, "2s 10s 16384", s.ask(t, http.MethodGet, "/", nil).body)
+	require.Equal(t, "2s 10s 16384", s.request(t, http.MethodGet, "/", nil).body)
 }
 
 // Health checks are answered while other clients send their headers slowly and other

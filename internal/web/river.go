@@ -22,8 +22,8 @@ const (
 	// maxChange limits the body of a request that changes something, in bytes. River's
 	// requests contain job IDs.
 	maxChange = 64 << 10
-	// riverPolicy lets River's pages load only from this server. Its components set
-	// inline styles.
+	// riverPolicy lets River's pages load only from this server. It allows inline styles,
+	// because River's components set them.
 	riverPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; " +
 		"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )

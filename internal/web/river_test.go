@@ -78,13 +78,13 @@ func TestChangesOfRiverAreRecorded(t *testing.T) {
 		{http.MethodPatch, "/river/api/queues/users", `{"concurrency": null}`},
 		{http.MethodPost, "/river/api/elsewhere", "no JSON"},
 	} {
-		require.Equal(t, http.StatusOK, s.ask(t, change.method, change.path, post(change.body, token...)).code)
+		require.Equal(t, http.StatusOK, s.request(t, change.method, change.path, post(change.body, token...)).code)
 	}
-	require.Equal(t, http.StatusOK, s.ask(t, http.MethodPost, "/river/api/jobs/cancel", func(r *http.Request) {
+	require.Equal(t, http.StatusOK, s.request(t, http.MethodPost, "/river/api/jobs/cancel", func(r *http.Request) {
 		post(`{"ids":["9"]}`)(r)
 		r.SetBasicAuth("ann", "pw")
 	}).code)
-	require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/river/api/jobs", post("", token...)).code)
+	require.Equal(t, http.StatusOK, s.request(t, http.MethodGet, "/river/api/jobs", post("", token...)).code)
 	recorded, served := river.seen()
 	require.Equal(t, []string{
 		"token: retry jobs 7, 8", "token: pause queue users", "token: update queue users",
@@ -95,14 +95,14 @@ func TestChangesOfRiverAreRecorded(t *testing.T) {
 		`PATCH /river/api/queues/users {"concurrency": null}`,
 		"POST /river/api/elsewhere no JSON", `POST /river/api/jobs/cancel {"ids":["9"]}`, "GET /river/api/jobs ",
 	}, served, "the body reaches River")
-	require.Equal(t, "page of token", s.ask(t, http.MethodGet, "/", post("", token...)).body)
+	require.Equal(t, "page of token", s.request(t, http.MethodGet, "/", post("", token...)).body)
 }
 
 func TestUnrecordedChangeIsRefused(t *testing.T) {
 	t.Parallel()
 	river := &recorder{broken: true}
 	s := serveRiver(t, config.HTTP{}, river)
-	refused := s.ask(t, http.MethodPost, "/river/api/jobs/retry", post(`{"ids":["7"]}`))
+	refused := s.request(t, http.MethodPost, "/river/api/jobs/retry", post(`{"ids":["7"]}`))
 	require.Equal(t, http.StatusServiceUnavailable, refused.code)
 	require.Equal(t, "the change was not made because it cannot be recorded\n", refused.body)
 	_, served := river.seen()
@@ -111,7 +111,7 @@ func TestUnrecordedChangeIsRefused(t *testing.T) {
 
 	river = &recorder{}
 	s = serveRiver(t, config.HTTP{}, river)
-	require.Equal(t, http.StatusRequestEntityTooLarge, s.ask(t, http.MethodPost, "/river/api/jobs/retry",
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.request(t, http.MethodPost, "/river/api/jobs/retry",
 		post(strings.Repeat("x", 65<<10))).code)
 	recorded, served := river.seen()
 	require.Empty(t, served)
@@ -127,15 +127,15 @@ func TestReadOnlyRefusesEveryChange(t *testing.T) {
 			"/", "/jobs/k/pause", "/river/", "/river/api/jobs/retry",
 			"/river/api/queues/k/pause", "/metrics", "/readyz",
 		} {
-			refused := s.ask(t, method, path, post("", "Authorization", "Bearer secret"))
+			refused := s.request(t, method, path, post("", "Authorization", "Bearer secret"))
 			require.Equal(t, http.StatusForbidden, refused.code, "%s %s", method, path)
 			require.Contains(t, refused.body, "http.read_only")
-			require.Equal(t, http.StatusUnauthorized, s.ask(t, method, path, nil).code, "%s %s", method, path)
+			require.Equal(t, http.StatusUnauthorized, s.request(t, method, path, nil).code, "%s %s", method, path)
 		}
 	}
-	require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/river/",
+	require.Equal(t, http.StatusOK, s.request(t, http.MethodGet, "/river/",
 		post("", "Authorization", "Bearer secret")).code)
-	require.Equal(t, "page of token", s.ask(t, http.MethodGet, "/", post("", "Authorization", "Bearer secret")).body)
+	require.Equal(t, "page of token", s.request(t, http.MethodGet, "/", post("", "Authorization", "Bearer secret")).body)
 	recorded, served := river.seen()
 	require.Empty(t, recorded)
 	require.Equal(t, []string{"GET /river/ "}, served)
@@ -148,7 +148,7 @@ func TestRiverNeedsCredentials(t *testing.T) {
 	for _, path := range []string{"/", "/live", "/river/", "/river/api/jobs", "/metrics"} {
 		require.Equal(t, http.StatusUnauthorized, s.get(t, path).code, path)
 		require.Equal(t, http.StatusMisdirectedRequest,
-			s.ask(t, http.MethodGet, path, func(r *http.Request) { r.Host = "evil.example.com" }).code, path)
+			s.request(t, http.MethodGet, path, func(r *http.Request) { r.Host = "evil.example.com" }).code, path)
 	}
 	for _, path := range []string{"/jobs/k/pause", "/river/api/jobs/retry"} {
 		for _, headers := range [][]string{
@@ -156,7 +156,7 @@ func TestRiverNeedsCredentials(t *testing.T) {
 			{"Sec-Fetch-Site", "same-site"},
 			{"Origin", "https://evil.example.com"},
 		} {
-			refused := s.ask(t, http.MethodPost, path, func(r *http.Request) {
+			refused := s.request(t, http.MethodPost, path, func(r *http.Request) {
 				post("", headers...)(r)
 				// A browser also sends saved credentials with requests from other sites.
 				r.SetBasicAuth("ann", "pw")
@@ -176,7 +176,7 @@ func TestArgumentsOfJobsAreHidden(t *testing.T) {
 	require.JSONEq(t, `{"data": [{"id": 9007199254740993, "args": {"hidden": "http.show_args is off"}, "kind": "k"}],
 		"args": {"hidden": "http.show_args is off"}}`, hidden.body)
 	require.NotContains(t, hidden.body, "4711")
-	require.Contains(t, hidden.body, "9007199254740993", "every digit of an id stays")
+	require.Contains(t, hidden.body, "9007199254740993", "large IDs keep all digits")
 	require.Contains(t, hidden.header.Get("Content-Security-Policy"), "script-src 'self';")
 	require.Equal(t, "application/json", hidden.header.Get("Content-Type"))
 	s = serveRiver(t, config.HTTP{ShowArgs: true}, &recorder{})

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// The actors of requests without a user name.
+// These are the actors of requests without a user name.
 const (
 	anybody = "page"
 	bearer  = "token"

@@ -27,7 +27,8 @@ const (
 	readHeaderTimeout = 2 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 30 * time.Second
-	// Longer than usual scrape intervals, so that Prometheus keeps its connection.
+	// idleTimeout is longer than usual scrape intervals, so that Prometheus keeps its
+	// connection.
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
 )

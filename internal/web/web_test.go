@@ -33,9 +33,9 @@ func TestMain(m *testing.M) {
 
 // lines is a writer that passes each log line to waiting tests.
 type lines struct {
-	mu   sync.Mutex
-	all  []map[string]any
-	news chan struct{}
+	mu      sync.Mutex
+	all     []map[string]any
+	changed chan struct{}
 }
 
 func (l *lines) Write(p []byte) (int, error) {
@@ -46,8 +46,8 @@ func (l *lines) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	l.all = append(l.all, line)
-	close(l.news)
-	l.news = make(chan struct{})
+	close(l.changed)
+	l.changed = make(chan struct{})
 	return len(p), nil
 }
 
@@ -57,7 +57,7 @@ func (l *lines) wait(t *testing.T, message string) map[string]any {
 	defer cancel()
 	for {
 		l.mu.Lock()
-		news := l.news
+		changed := l.changed
 		for _, line := range l.all {
 			if text, ok := line["msg"].(string); ok && strings.HasPrefix(text, message) {
 				l.mu.Unlock()
@@ -66,9 +66,9 @@ func (l *lines) wait(t *testing.T, message string) map[string]any {
 		}
 		l.mu.Unlock()
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
-			require.Fail(t, "waited in vain", "for log line %q in %v", message, l.all)
+			require.Fail(t, "missing log line", "%q in %v", message, l.all)
 		}
 	}
 }
@@ -86,12 +86,11 @@ func start(t *testing.T, settings config.HTTP, ready web.Readiness) site {
 }
 
 func startWith(t *testing.T, settings config.HTTP, ready web.Readiness, change func(*web.Server)) site {
-	s := site{log: &lines{news: make(chan struct{})}}
+	s := site{log: &lines{changed: make(chan struct{})}}
 	server := web.Server{
 		Settings: settings,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_,
-				_ = io.WriteString(w, "the metrics\n")
+			_, _ = io.WriteString(w, "the metrics\n")
 		}),
 		Ready:  func(context.Context) web.Readiness { return ready },
 		Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
@@ -128,7 +127,7 @@ type answer struct {
 	body   string
 }
 
-func (s site) ask(t *testing.T, method, path string, change func(*http.Request)) answer {
+func (s site) request(t *testing.T, method, path string, change func(*http.Request)) answer {
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.address+path, nil)
 	require.NoError(t, err)
 	if change != nil {
@@ -145,7 +144,7 @@ func (s site) ask(t *testing.T, method, path string, change func(*http.Request))
 }
 
 func (s site) get(t *testing.T, path string) answer {
-	return s.ask(t, http.MethodGet, path, nil)
+	return s.request(t, http.MethodGet, path, nil)
 }
 
 func TestPaths(t *testing.T) {
@@ -162,8 +161,8 @@ func TestPaths(t *testing.T) {
 	require.JSONEq(t, `{"ready": true, "databases": [{"name": "main", "ready": true, "required": true}]}`, ready.body)
 	require.Equal(t, http.StatusNotFound, s.get(t, "/elsewhere").code)
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
-		require.Equal(t, http.StatusMethodNotAllowed, s.ask(t, http.MethodPost, path, nil).code, path)
-		require.Equal(t, http.StatusOK, s.ask(t, http.MethodHead, path, nil).code, path)
+		require.Equal(t, http.StatusMethodNotAllowed, s.request(t, http.MethodPost, path, nil).code, path)
+		require.Equal(t, http.StatusOK, s.request(t, http.MethodHead, path, nil).code, path)
 	}
 }
 
@@ -171,12 +170,12 @@ func TestNotReady(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{
 		Reasons:   []string{"the worker stops"},
-		Databases: []web.DatabaseState{{Name: "main", Required: true, Reasons: []string{"gone"}}},
+		Databases: []web.DatabaseState{{Name: "main", Required: true, Reasons: []string{"no connection"}}},
 	})
 	ready := s.get(t, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, ready.code)
 	require.JSONEq(t, `{"ready": false, "reasons": ["the worker stops"],
-		"databases": [{"name": "main", "ready": false, "required": true, "reasons": ["gone"]}]}`, ready.body)
+		"databases": [{"name": "main", "ready": false, "required": true, "reasons": ["no connection"]}]}`, ready.body)
 	require.Equal(t, http.StatusOK, s.get(t, "/healthz").code, "the process lives")
 }
 
@@ -213,7 +212,7 @@ func TestStopWhileThePortIsTaken(t *testing.T) {
 	second.log.wait(t, "http_listen_failed")
 	began := time.Now()
 	second.stop()
-	require.Less(t, time.Since(began), 4*time.Second, "it does not wait for the next try")
+	require.Less(t, time.Since(began), 4*time.Second, "a stop does not wait for the next attempt to listen")
 }
 
 // A shutdown does not wait for idle connections, and waits a limited time for slow
@@ -226,7 +225,7 @@ func TestStopWithOpenConnections(t *testing.T) {
 	defer slow.Close()
 	_, err = io.WriteString(slow, "GET /metrics HTTP/1.1\r\nHost: local")
 	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, s.get(t, "/healthz").code, "the server has seen the connection before this one")
+	require.Equal(t, http.StatusOK, s.get(t, "/healthz").code, "the server has accepted the earlier connection")
 	began := time.Now()
 	s.stop()
 	require.Less(t, time.Since(began), 3*time.Second)
@@ -244,8 +243,8 @@ func TestPublicAddressNeedsCredentials(t *testing.T) {
 	require.NoError(t, err)
 	s.address = net.JoinHostPort("127.0.0.1", port)
 	require.Equal(t, http.StatusUnauthorized, s.get(t, "/metrics").code)
-	require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/metrics", func(r *http.Request) {
+	require.Equal(t, http.StatusOK, s.request(t, http.MethodGet, "/metrics", func(r *http.Request) {
 		r.Host = "worker-1.example.com:8686"
 		r.Header.Set("Authorization", "Bearer secret")
-	}).code, "other machines know it by another name")
+	}).code, "a public address accepts any host name")
 }

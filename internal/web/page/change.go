@@ -35,10 +35,10 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 			http.Error(w, "the form cannot be read", http.StatusBadRequest)
 			return
 		}
-		said, err := do(r)
+		message, err := do(r)
 		code, fragments := http.StatusOK, r.Header.Get("Hx-Request") == "true"
 		if err != nil {
-			code, said = refusal(err)
+			code, message = refusal(err)
 			if code == http.StatusInternalServerError {
 				p.options.Logger.ErrorContext(r.Context(), "change_failed", "path", r.URL.Path, "actor",
 					web.VisitorOf(r.Context()).Actor, "error", err)
@@ -48,10 +48,10 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 		switch {
 		case fragments:
 			shown := p.newView(r.Context(), focusOf(r))
-			shown.Notice = notice{Text: sentence(said) + ".", Failed: err != nil}
+			shown.Notice = notice{Text: sentence(message) + ".", Failed: err != nil}
 			p.render(w, code, "live", shown)
 		case err != nil:
-			http.Error(w, said, code)
+			http.Error(w, message, code)
 		default:
 			http.Redirect(w, r, "/", http.StatusSeeOther)
 		}
@@ -74,14 +74,14 @@ func reason(r *http.Request) (string, error) {
 
 // setPaused returns the action of a button that pauses or resumes a kind, or all kinds,
 // with a reason.
-func (p *Page) setPaused(pause bool, said, rest string) func(r *http.Request) (string, error) {
+func (p *Page) setPaused(pause bool, verb, note string) func(r *http.Request) (string, error) {
 	return func(r *http.Request) (string, error) {
 		why, err := reason(r)
 		if err != nil {
 			return "", err
 		}
 		kind := r.PathValue("kind")
-		return said + " " + cmp.Or(kind, "all jobs") + rest,
+		return verb + " " + cmp.Or(kind, "all jobs") + note,
 			p.options.Source.SetPaused(r.Context(), web.VisitorOf(r.Context()), kind, why, pause)
 	}
 }

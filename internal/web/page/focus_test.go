@@ -22,7 +22,7 @@ import (
 // Jobs, failed rows, and the rows with one reason each have a path of their own.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	o := busy()
+	o := busyOverview()
 	for n := range 120 {
 		o.Failures.Failures = append(o.Failures.Failures, components.Failure{
 			Source: "users", ID: fmt.Sprint(n + 1000), What: fmt.Sprintf("user %d", n+1000),
@@ -85,7 +85,7 @@ func TestAddresses(t *testing.T) {
 // confirmation, and shows the result of the restore.
 func TestKeptDeletions(t *testing.T) {
 	t.Parallel()
-	o := busy()
+	o := busyOverview()
 	p, _ := newPage(t, &source{overview: o}, false)
 	require.NotContains(t, get(t, p, "/").Body.String(), "can be undone", "undo is off")
 	o.Kept = &operator.Kept{}

@@ -32,7 +32,7 @@ func stretches() []stretch {
 const (
 	historyTimeout = 5 * time.Second
 	historyFor     = 10 * time.Second
-	// gap is the number of consecutive bins without a sample that means that no worker
+	// gap is a number of bins. If that many consecutive bins have no sample, no worker
 	// was running.
 	gap = 3
 )

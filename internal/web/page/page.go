@@ -39,7 +39,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // implements it. Its methods may be called concurrently.
 type Source interface {
 	Overview(ctx context.Context) (operator.Overview, error)
-	// History returns the backlog of the last span, with the highest value of each bin.
+	// History returns the backlog during the last span of time, with the highest value of
+	// each bin.
 	History(ctx context.Context, span, bin time.Duration) ([]jobrun.Series, error)
 	// SetPaused pauses or resumes a kind of job on all workers, or all kinds if kind is
 	// empty. A *components.RefusedError is shown to the user.

@@ -138,8 +138,8 @@ func jobIn(kind, summary, schedule, table, database string, databases ...string)
 	return state
 }
 
-// busy returns an overview in which every part of the page has content.
-func busy() operator.Overview {
+// busyOverview returns an overview in which every part of the page has content.
+func busyOverview() operator.Overview {
 	now := time.Now()
 	works := jobIn("clean", "cleans up", "* * * * *", tombs, "main", "main", "ci")
 	works.LastRun, works.Running = &now, &operator.Pass{
@@ -202,7 +202,7 @@ func text(html string) string {
 
 func TestPageWithoutScripts(t *testing.T) {
 	t.Parallel()
-	p, log := newPage(t, &source{overview: busy()}, false)
+	p, log := newPage(t, &source{overview: busyOverview()}, false)
 	answer := get(t, p, "/")
 	require.Equal(t, http.StatusOK, answer.Code)
 	require.Equal(t, "text/html; charset=utf-8", answer.Header().Get("Content-Type"))
@@ -228,7 +228,7 @@ func TestPageWithoutScripts(t *testing.T) {
 // would silently drop what the Content-Security-Policy forbids.
 func TestNothingIsInlineOrExternal(t *testing.T) {
 	t.Parallel()
-	p, _ := newPage(t, &source{overview: busy()}, false)
+	p, _ := newPage(t, &source{overview: busyOverview()}, false)
 	html := get(t, p, "/").Body.String()
 	require.Contains(t, html, `id="retry-tombstones-main-5"`)
 	require.Contains(t, html, `id="retry-jobs--9"`)
@@ -267,7 +267,7 @@ func TestEmptyStates(t *testing.T) {
 
 func TestReadingsAreShared(t *testing.T) {
 	t.Parallel()
-	s := &source{overview: busy()}
+	s := &source{overview: busyOverview()}
 	p, _ := newPage(t, s, false)
 	var viewers sync.WaitGroup
 	for range 50 {
@@ -278,7 +278,7 @@ func TestReadingsAreShared(t *testing.T) {
 		})
 	}
 	viewers.Wait()
-	require.LessOrEqual(t, s.read, 2, "fifty viewers at a time")
+	require.LessOrEqual(t, s.read, 2, "fifty concurrent requests share readings")
 }
 
 func TestOutageKeepsTheLastReading(t *testing.T) {
@@ -292,14 +292,14 @@ func TestOutageKeepsTheLastReading(t *testing.T) {
 	require.Contains(t, log.String(), "page_outdated")
 
 	s.fail(nil)
-	s.overview = busy()
-	require.Equal(t, http.StatusSeeOther, post(t, p, "/jobs/clean/resume", nil, false).Code, "a change asks anew")
+	s.overview = busyOverview()
+	require.Equal(t, http.StatusSeeOther, post(t, p, "/jobs/clean/resume", nil, false).Code, "a change makes the next request read again")
 	require.Contains(t, text(get(t, p, "/").Body.String()), "10,000+ imports")
-	s.fail(errors.New("gone again"))
+	s.fail(errors.New("connection lost"))
 	post(t, p, "/jobs/clean/resume", nil, false)
 	shown = text(get(t, p, "/").Body.String())
 	require.Contains(t, shown, "10,000+ imports")
-	require.Contains(t, shown, "gone again")
+	require.Contains(t, shown, "connection lost")
 	require.Regexp(t, "Last read (just now|[0-9]+ s ago)", shown)
 }
 
@@ -308,7 +308,7 @@ func TestOutageKeepsTheLastReading(t *testing.T) {
 func TestOutageKeepsTheHistory(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-10 * time.Minute).Unix()
-	s := &source{overview: busy(), series: []jobrun.Series{{
+	s := &source{overview: busyOverview(), series: []jobrun.Series{{
 		Table: tombs, Database: "main",
 		Points: []jobrun.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}},
 	}}}
@@ -322,14 +322,14 @@ func TestOutageKeepsTheHistory(t *testing.T) {
 	require.Contains(t, history.Body.String(), `"pending":[7,8]`)
 
 	p, _ = newPage(t, s, false)
-	require.Equal(t, http.StatusServiceUnavailable, get(t, p, "/history?span=1h").Code, "nothing is known yet")
+	require.Equal(t, http.StatusServiceUnavailable, get(t, p, "/history?span=1h").Code, "there is no earlier reading to show")
 }
 
 // Errors, keys and targets of any length are truncated.
 func TestLongTextsAreTruncated(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", 5_000)
-	o := busy()
+	o := busyOverview()
 	o.DeletionTables[0].DeferredReason, o.DeletionTables[1].Unreachable = long, long
 	o.Jobs[1].WaitingFor, o.Jobs[2].LastError = &long, &long
 	o.Failures.Failures[0].What, o.Failures.Failures[0].Error = long, long
@@ -342,7 +342,7 @@ func TestLongTextsAreTruncated(t *testing.T) {
 
 func TestButtons(t *testing.T) {
 	t.Parallel()
-	s := &source{overview: busy()}
+	s := &source{overview: busyOverview()}
 	p, log := newPage(t, s, false)
 	plain := post(t, p, "/jobs/clean/pause", url.Values{"reason": {" long\n backup "}}, false)
 	require.Equal(t, http.StatusSeeOther, plain.Code)
@@ -372,7 +372,7 @@ func TestButtons(t *testing.T) {
 			post(t, p, "/jobs/clean/pause", url.Values{"reason": {strange}}, false).Code, "%q", strange)
 	}
 	require.Len(t, s.done, 5)
-	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/jobs/clean/pause").Code, "a link changes nothing")
+	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/jobs/clean/pause").Code, "a GET request changes nothing")
 
 	s.fail(&components.RefusedError{Reason: "there is no job <x>"})
 	refused := post(t, p, "/jobs/x/pause", nil, true)
@@ -390,7 +390,7 @@ func TestButtons(t *testing.T) {
 // A run without counted rows is listed with its other statistics.
 func TestRunWithoutRowsShowsStatistics(t *testing.T) {
 	t.Parallel()
-	o := busy()
+	o := busyOverview()
 	o.Runs[0].Stats = []byte(`{"diff_id": 1700, "key": "mr-7/diff-17", "bytes": 51200, "files": 3, "latency_seconds": {"0.1": 1}}`)
 	p, _ := newPage(t, &source{overview: o}, false)
 	require.Contains(t, text(get(t, p, "/").Body.String()), "bytes 51,200, diff id 1700, files 3, key mr-7/diff-17")
@@ -399,7 +399,7 @@ func TestRunWithoutRowsShowsStatistics(t *testing.T) {
 // A run that waits has no estimate of the remaining time and no progress bar.
 func TestWaitingRunHasNoEstimate(t *testing.T) {
 	t.Parallel()
-	o := busy()
+	o := busyOverview()
 	works := &o.Jobs[0]
 	works.WaitingFor = new("row of issues locked by pid 7")
 	works.Running.Stats = []byte(`{"processed": 100, "waiting_for": "row of issues locked by pid 7", "delete_count_by_table": {"issues": 2000}}`)
@@ -413,7 +413,7 @@ func TestWaitingRunHasNoEstimate(t *testing.T) {
 
 func TestRunWithOnlyFailuresIsNotDone(t *testing.T) {
 	t.Parallel()
-	o := busy()
+	o := busyOverview()
 	o.Runs[0].Stats = []byte(`{"processed": 0, "errors": [{"table": "issues", "sqlstate": "23503", "count": 1}]}`)
 	o.DeletionTables[0].Confirming = components.PendingCap
 	p, _ := newPage(t, &source{overview: o}, false)
@@ -426,7 +426,7 @@ func TestRunWithOnlyFailuresIsNotDone(t *testing.T) {
 
 func TestReadOnlyHasNoButtons(t *testing.T) {
 	t.Parallel()
-	p, _ := newPage(t, &source{overview: busy()}, true)
+	p, _ := newPage(t, &source{overview: busyOverview()}, true)
 	html := get(t, p, "/").Body.String()
 	require.NotContains(t, html, "<form")
 	require.NotContains(t, html, "<button")
