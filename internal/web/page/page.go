@@ -98,7 +98,7 @@ func New(options Options) (*Page, error) {
 	p.mux.HandleFunc("GET /assets/{name}", p.assets.serve)
 	for _, jobs := range []string{"/jobs", "/jobs/{kind}"} {
 		p.mux.HandleFunc("POST "+jobs+"/pause", p.change(p.setPaused(true, "paused",
-			"; a running pass continues to its end")))
+			"; a run in progress continues to its end")))
 		p.mux.HandleFunc("POST "+jobs+"/resume", p.change(p.setPaused(false, "resumed", "")))
 	}
 	p.mux.HandleFunc("POST /jobs/{kind}/run", p.change(func(r *http.Request) (string, error) {

@@ -349,13 +349,13 @@ func TestButtons(t *testing.T) {
 	require.Equal(t, "/", plain.Header().Get("Location"))
 	fragments := post(t, p, "/jobs/clean/pause", url.Values{}, true)
 	require.Equal(t, http.StatusOK, fragments.Code)
-	require.Contains(t, text(fragments.Body.String()), "Paused clean; a running pass continues to its end.")
+	require.Contains(t, text(fragments.Body.String()), "Paused clean; a run in progress continues to its end.")
 	for _, id := range []string{"notice", "overview", "rest"} {
 		require.Regexp(t, `id="`+id+`"[^>]* hx-swap-oob="true"`, fragments.Body.String())
 	}
 	require.Contains(t, text(post(t, p, "/jobs/clean/resume", url.Values{}, true).Body.String()), "Resumed clean.")
 	require.Contains(t, text(post(t, p, "/jobs/pause", url.Values{"reason": {"fire"}}, true).Body.String()),
-		"Paused all jobs; a running pass continues to its end.")
+		"Paused all jobs; a run in progress continues to its end.")
 	require.Contains(t, text(post(t, p, "/failures/retry",
 		url.Values{"source": {"tombstones"}, "database": {"main"}, "id": {"5"}}, true).Body.String()), "1 row due now.")
 	require.Equal(t, []string{
