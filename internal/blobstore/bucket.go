@@ -85,7 +85,7 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 // list returns the objects page by page, in the order of their keys.
 func (b *bucket) list(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	request := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
-	// Faulty services return the same page forever.
+	// Faulty services return the same page forever, so list ends if a page repeats.
 	stop := func(o *s3.ListObjectsV2PaginatorOptions) { o.StopOnDuplicateToken = true }
 	return func(yield func(Info, error) bool) {
 		for pages := s3.NewListObjectsV2Paginator(b.client, request, stop); pages.HasMorePages(); {

@@ -20,7 +20,7 @@ import (
 // ErrNotFound reports that the object does not exist.
 var ErrNotFound = errors.New("no such object")
 
-// ErrChanged reports that another process has overwritten the object.
+// ErrChanged reports that another process has overwritten or deleted the object.
 var ErrChanged = errors.New("another process has overwritten the object")
 
 // OutageError reports that the store is temporarily unreachable, overloaded or full. The
@@ -110,7 +110,7 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	switch {
 	case status == http.StatusPreconditionFailed || status == http.StatusConflict,
-		code == "NoSuchUpload": // The upload was completed and the answer was lost, or another process aborted it.
+		code == "NoSuchUpload": // The upload was completed but the answer was lost, or another process aborted it.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.Refuse(reasonOf(err), fixes()["AccessDenied"], err)
@@ -167,8 +167,8 @@ func reasonOf(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err.Error()
 	}
-	// Each of these errors means that the connection was closed. It depends on the timing
-	// which of them is returned.
+	// Each of these errors means that the connection was closed. The timing decides which
+	// of them is returned.
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
 		return syscall.ECONNRESET.Error()
 	}
@@ -196,7 +196,8 @@ func short(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	text = strings.TrimSuffix(text, ":")
 	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..." // The dots are ASCII, because every database encoding has them.
+		// The dots are ASCII, because not every database encoding has the character "…".
+		text = strings.ToValidUTF8(text[:most], "") + "..."
 	}
 	return text
 }

@@ -73,7 +73,7 @@ func (f folder) remove(_ context.Context, key string) error {
 		return err
 	}
 	if around := filepath.Dir(name); around != string(f) {
-		// Remove fails if the folder is not empty.
+		// Remove deletes only files and empty folders.
 		_ = os.Remove(around)
 	}
 	return nil

@@ -190,7 +190,9 @@ func write(t *testing.T, store *blobstore.Store, key, content string) {
 	require.NoError(t, err)
 }
 
-func listed(t *testing.T, store *blobstore.Store, prefix string) []string {
+// listSelfNamed returns the keys with a prefix. It requires that the content of each
+// object is as long as its key.
+func listSelfNamed(t *testing.T, store *blobstore.Store, prefix string) []string {
 	keys := []string{}
 	for info, err := range store.List(t.Context(), prefix) {
 		require.NoError(t, err)
@@ -208,7 +210,7 @@ func TestListReturnsAllObjects(t *testing.T) {
 	test := func(t *testing.T, address, prefixed string) {
 		write(t, open(t, address, blobstore.Options{}), "a/mr-0/diff-0", "a/mr-0/diff-0")
 		store := open(t, prefixed, blobstore.Options{})
-		require.Empty(t, listed(t, store, "a/"))
+		require.Empty(t, listSelfNamed(t, store, "a/"))
 		keys := []string{
 			"a/.marker", "a/mr-1/diff-1", "a/mr-1/diff-10", "a/mr-1/diff-2", "a/mr-10/diff-3",
 			"a/mr-2/diff-4", "a/z",
@@ -216,7 +218,7 @@ func TestListReturnsAllObjects(t *testing.T) {
 		for _, key := range append(keys, "b/mr-1/diff-1") {
 			write(t, store, key, key)
 		}
-		require.ElementsMatch(t, keys, listed(t, store, "a/"))
+		require.ElementsMatch(t, keys, listSelfNamed(t, store, "a/"))
 		for range store.List(t.Context(), "a/") {
 			break
 		}
@@ -241,7 +243,7 @@ func TestListReadsAllPages(t *testing.T) {
 		key := fmt.Sprintf("a/%04d", n)
 		write(t, store, key, key)
 	}
-	keys := listed(t, store, "a/")
+	keys := listSelfNamed(t, store, "a/")
 	require.Len(t, keys, 1005)
 	require.Equal(t, "a/1004", keys[1004])
 }

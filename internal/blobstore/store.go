@@ -176,8 +176,9 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	filled = true
 	if err := to.commit(); err != nil {
 		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
-		// If the first answer was lost, the client has repeated the request, and the
-		// service has compared the version with the object of the first request.
+		// If the answer was lost, the client has repeated the request. The service has
+		// then compared the version with the object of the first request. The write
+		// succeeded if the object has the written content.
 		if errors.Is(err, ErrChanged) && s.kind == Object {
 			if found, readErr := s.Digest(ctx, key); readErr == nil && found == into.digest() {
 				return found, nil
@@ -188,8 +189,8 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	return into.digest(), nil
 }
 
-// displaced converts ErrNotFound of a write to ErrChanged. The version to be replaced was
-// deleted, or another process has removed the temporary file or its folder.
+// displaced converts ErrNotFound of a write to ErrChanged. Either the version to be
+// replaced was deleted, or another process has removed the temporary file or its folder.
 func (s *Store) displaced(key string, over Version, err error) error {
 	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)

@@ -35,7 +35,7 @@ func ParseURL(address string) (*url.URL, error) {
 	switch {
 	case strings.Contains(address, "#"):
 		return u, &URLError{Reason: "contains a fragment after #", Fix: "write %23 for a literal #"}
-	case err != nil: // The parser's message contains the value.
+	case err != nil: // The parser's message contains the value, which may be a secret.
 		return u, &URLError{Reason: "has parameters that cannot be parsed", Fix: "write %25 for %, and %3B for ;"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {

@@ -26,8 +26,8 @@ type Backlog struct {
 	// that there are more.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
-	// Bytes is the size of the first bytesCap diffs. BytesCapped reports that there are
-	// more diffs.
+	// Bytes is the size of the texts of the first bytesCap diffs. BytesCapped reports
+	// that there are more diffs.
 	Bytes       int64 `json:"bytes"`
 	BytesCapped bool  `json:"bytes_capped"`
 	// Removals counts objects that are queued for removal.
@@ -63,12 +63,11 @@ func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (ma
 	return skipped, nil
 }
 
-// MoveKind is the kind of the jobs that move one diff each. Their argument is diff_id.
-// The kind must not change.
+// MoveKind is the kind of the jobs that move one diff each. The argument of a job is
+// diff_id. Pending jobs have the kind, so it must not change.
 const MoveKind = "migrate_external_diff"
 
-// failedWindow limits the number of skipped diffs and the number of failed jobs that are
-// read.
+// failedWindow limits how many skipped diffs and how many failed jobs ReadFailed reads.
 const failedWindow = 500
 
 // Failure is a due diff that was not moved.

@@ -73,12 +73,14 @@ type claim struct {
 	// deadline is the earliest possible end of the claim minus margin, by the monotonic
 	// clock.
 	deadline time.Time
-	// confirmed reports whether a transaction has locked the claim or is about to lock
-	// it. The lock excludes other workers until the transaction ends.
+	// confirmed reports whether a transaction of this worker has locked the claim or is
+	// about to lock it. The lock excludes other workers until the transaction ends.
 	confirmed atomic.Bool
-	// again reports whether the rows or the object changed during an earlier try.
+	// again reports that an earlier try of the move failed because the rows, the object
+	// or the claim changed.
 	again bool
-	// settled reports whether the transaction that moved the diff has ended the claim.
+	// settled reports that the transaction that moved the diff has already ended the
+	// claim.
 	settled bool
 }
 
@@ -166,7 +168,8 @@ func (e *Engine) withClaim(ctx context.Context, diffID int64,
 	return claimed.run(ctx, func(held context.Context) error { return work(held, claimed) })
 }
 
-// renew renews the claim until ctx ends. It calls cancel if the claim is lost.
+// renew renews the claim until ctx ends. If the claim is lost, renew calls cancel with
+// errLost.
 func (c *claim) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(c.ttl / renewals)
 	defer tick.Stop()
@@ -185,7 +188,7 @@ func (c *claim) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 			continue
 		case <-tick.C:
 			if c.confirmed.Load() {
-				continue // A renewal would wait for the transaction that has locked the claim.
+				continue // A renewal would wait for the transaction that locks the claim.
 			}
 		}
 		sentAt := time.Now()
@@ -206,7 +209,7 @@ func (c *claim) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 }
 
 // confirm locks the claim in a transaction, or returns errLost. No other worker can take
-// the claim before the transaction ends. The caller resets confirmed afterwards.
+// the claim before the transaction ends. After that, the caller resets confirmed.
 func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 	c.confirmed.Store(true)
 	found, err := c.db.Names.Queries(tx).DiffConfirm(ctx, c.diffID, c.token)
@@ -222,7 +225,7 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 // settleTimeout limits clean-up after the end of the caller's context.
 const settleTimeout = 5 * time.Second
 
-// settle calls do even if ctx has ended, with a timeout of its own. doing describes the
+// settle calls do with a timeout of its own, even if ctx has ended. doing describes the
 // call in errors.
 func settle(ctx context.Context, db database.Database, doing string,
 	do func(context.Context, *dbsqlc.Queries) error,

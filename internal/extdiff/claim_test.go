@@ -30,8 +30,8 @@ func (a tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Trace
 
 func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// If the transaction of a claim fails, the worker does not end the claim that another
-// worker has taken in the meantime.
+// If the transaction that takes a claim fails, the worker does not end the claim that
+// another worker has taken in the meantime.
 func TestFailedClaimLeavesOtherClaim(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]func(t *testing.T, b *bundle) (undo func()){
@@ -93,8 +93,8 @@ func (b *bundle) pausedMove(t *testing.T, done chan<- error) (claim, finish func
 	}, finish
 }
 
-// The last transaction locks the claim, so the claim cannot be renewed. The transaction
-// may take longer than the claim.
+// The last transaction of a move or restore locks the claim, which prevents renewals. The
+// transaction may take longer than the claim.
 func TestLastTransactionMayOutlastClaim(t *testing.T) {
 	t.Parallel()
 	awaitExpiry := func(t *testing.T, b *bundle) {

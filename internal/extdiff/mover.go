@@ -17,7 +17,7 @@ import (
 // Skip is the reason for which a diff was not moved.
 type Skip string
 
-// The reasons for which a diff is not moved. Kept and the reasons after it are stored
+// The reasons for which a diff is not moved. TooLarge and the reasons after it are stored
 // with the diff until it is moved, and counted.
 const (
 	// Gone means that the diff does not exist.
@@ -42,7 +42,7 @@ func Skips() []Skip {
 	return []Skip{Gone, External, NotDue, Kept, TooLarge, FilesMissing, Inconsistent}
 }
 
-// Point is a step of the work at which tests stop it.
+// Point is a step of the work at which tests can interrupt it.
 type Point string
 
 // The points of a move, of a restore, and of the removal of an object. At PointSwitched,
@@ -64,8 +64,8 @@ const (
 )
 
 const (
-	// mostTries limits the number of tries if the rows or the object change during a
-	// move.
+	// mostTries limits the tries of a move whose rows or object change, and the tries to
+	// take a claim.
 	mostTries = 3
 	// defaultTransfer limits each statement that writes texts of an object to rows.
 	// defaultStatement limits every other statement.
@@ -75,8 +75,9 @@ const (
 	defaultSnapshot  = time.Minute
 )
 
-// Limits are time limits for one diff. The defaults are 10 minutes, 30 seconds, 5 seconds
-// and one minute. An upload or a restore has no limit in total.
+// Limits are time limits for one diff. The defaults are 10 minutes for Transfer, 30
+// seconds for Statement, 5 seconds for Lock, and one minute for Snapshot. The total time
+// of an upload or a restore has no limit.
 type Limits struct {
 	// Transfer limits each statement that writes texts of an object to rows.
 	Transfer time.Duration
@@ -107,14 +108,15 @@ type Engine struct {
 	Limits Limits
 	// TTL is the length of a claim that is not renewed. 0 means one minute.
 	TTL time.Duration
-	// Reached, if set, is called at every point.
+	// Reached, if set, is called at each Point.
 	Reached func(Point)
 }
 
 func (e *Engine) ttl() time.Duration { return cmp.Or(e.TTL, defaultTTL) }
 
-// snapshotLimit returns the time after which the server ends a snapshot. The last piece
-// of a snapshot may take as long as all earlier pieces.
+// snapshotLimit returns the time after which the server ends a snapshot. It exceeds
+// Limits.Snapshot, because the last piece of a snapshot may take as long as all earlier
+// pieces.
 func (e *Engine) snapshotLimit() time.Duration {
 	limits := e.Limits.orDefaults()
 	return max(limits.Statement, 3*limits.Snapshot)
@@ -164,8 +166,8 @@ func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, e
 // errChanged reports that the rows differ from the ones that were read for the object.
 var errChanged = errors.New("the diff has changed since it was read")
 
-// survey has the counts of the files that are read for an object, and the fingerprint of
-// their row versions.
+// survey has the number and size of the files of a diff that is being moved, and the
+// fingerprint of their row versions.
 type survey struct {
 	// skip is the reason for which the diff must not be moved any more, or "".
 	skip         Skip
@@ -284,7 +286,7 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 	return claimed, found, err
 }
 
-// errNothingToDo makes the transaction of a claim roll back.
+// errNothingToDo rolls back the transaction of a claim if the diff must not be moved.
 var errNothingToDo = errors.New("nothing to do")
 
 // obstacle returns the reason for which the files cannot be moved, or "".
@@ -302,8 +304,8 @@ func (s survey) obstacle(found diffRow) Skip {
 	return ""
 }
 
-// state returns a text for the state in which a diff was skipped. queries/refused.sql
-// compares the text with the current state.
+// state returns a text that identifies the state in which a diff was skipped.
+// queries/refused.sql compares the text with the current state of the diff.
 func (s survey) state(found diffRow) string {
 	return fmt.Sprintf("%d %s", found.filesCount, s.fingerprint)
 }

@@ -279,7 +279,7 @@ func TestManyFilesAreMovedInOneTransaction(t *testing.T) {
 }
 
 // If the answer to the COMMIT of a claim is lost, the worker releases the claim, and the
-// next move does not wait for its end.
+// next move does not wait until the claim expires.
 func TestLostAnswerLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

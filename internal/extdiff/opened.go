@@ -43,7 +43,7 @@ func (o *Opened) Use(ctx context.Context, open func(context.Context) (*Engine, e
 	if _, refused := errors.AsType[*blobstore.AccessError](err); refused {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.engine == used { // Otherwise another caller has opened the store again.
+		if o.engine == used { // If they differ, another caller has already opened the store again.
 			o.engine = nil
 		}
 	}
@@ -63,8 +63,9 @@ func (e *otherStoreError) Error() string {
 		e.key, e.is, e.configured, e.want, int(e.want))
 }
 
-// inStore returns an *otherStoreError if a row names a store of a different kind than at.
-func inStore(at *blobstore.Store, key string, named int) error {
+// checkStoreKind returns an *otherStoreError if a row names a store of a different kind
+// than at.
+func checkStoreKind(at *blobstore.Store, key string, named int) error {
 	if kind := blobstore.Kind(named); kind != at.Kind() {
 		return &otherStoreError{key: key, is: kind, want: at.Kind(), configured: at.String()}
 	}

@@ -25,7 +25,7 @@ const (
 )
 
 // ErrNotOurs reports that the objects of a store belong to another database. It is
-// wrapped in a *blobstore.AccessError that names both.
+// wrapped in a *blobstore.AccessError that names both databases.
 var ErrNotOurs = errors.New("the objects belong to another database")
 
 // Owner checks that the objects of a store belong to one database. It is safe for
@@ -49,8 +49,8 @@ func (o *Owner) Check(ctx context.Context) error {
 	}
 	folder := o.Store.FolderInfo()
 	o.mu.Lock()
-	// If the disk of a folder is unmounted, the mount point is an empty folder. It must
-	// not get the objects of the remaining minute.
+	// If the disk of a folder is unmounted, the mount point is an empty folder. No object
+	// may be written there, even if the last check is still valid.
 	fresh := !o.checkedAt.IsZero() && time.Since(o.checkedAt) < checkValidFor &&
 		(folder == nil && o.folder == nil || os.SameFile(folder, o.folder))
 	o.mu.Unlock()
@@ -145,8 +145,8 @@ func (m Marker) String() string {
 	return fmt.Sprintf("database %q (server %s, installation %s)", m.Database, m.Server, m.Installation)
 }
 
-// obstacle returns the reason for which the objects next to the marker found do not
-// belong to this database, or "".
+// obstacle returns the reason for which the objects of a store with the marker found do
+// not belong to this database, or "".
 func (m Marker) obstacle(found *Marker) string {
 	switch {
 	case found == nil:
@@ -176,8 +176,8 @@ func readMarker(ctx context.Context, store *blobstore.Store) (*Marker, error) {
 	return m, nil
 }
 
-// writeMarker writes the marker and replaces the version over of it. It returns
-// blobstore.ErrChanged if the store has another version.
+// writeMarker writes the marker, and replaces the version over of the old marker. It
+// returns blobstore.ErrChanged if the store has another version.
 func writeMarker(ctx context.Context, store *blobstore.Store, over blobstore.Version, m Marker) error {
 	m.About = about
 	content, err := json.MarshalIndent(m, "", "  ")

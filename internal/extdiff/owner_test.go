@@ -16,17 +16,17 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// owned makes an engine check the store's marker, and returns it.
-func owned(engine *extdiff.Engine) *extdiff.Engine {
+// withOwnerCheck makes an engine check the store's marker, and returns the engine.
+func withOwnerCheck(engine *extdiff.Engine) *extdiff.Engine {
 	engine.Owner = &extdiff.Owner{DB: engine.DB, Store: engine.Store}
 	return engine
 }
 
-// inOwnFolder returns a bundle with a folder as its store, whose engine checks the
-// marker.
-func inOwnFolder(t *testing.T) *bundle {
+// inFolderWithOwnerCheck returns a bundle with a folder as its store, whose engine checks
+// the marker.
+func inFolderWithOwnerCheck(t *testing.T) *bundle {
 	b := inFolder(t)
-	owned(b.engine)
+	withOwnerCheck(b.engine)
 	return b
 }
 
@@ -44,8 +44,9 @@ func requireNotOurs(t *testing.T, err error) string {
 	return err.Error()
 }
 
-// requireAllRefused requires that a move, a restore and both kinds of removal are refused
-// because of the owner. It returns the text of the last error.
+// requireAllRefused requires that a move, a restore, the removal of a dangling object and
+// the removal of a queued object are refused because of the owner. It returns the text of
+// the last error.
 func (b *bundle) requireAllRefused(t *testing.T, engine *extdiff.Engine, diff int64) string {
 	_, err := engine.Move(t.Context(), diff)
 	requireNotOurs(t, err)
@@ -69,7 +70,7 @@ func TestStoreRefusesSecondDatabase(t *testing.T) {
 		for _, b := range []*bundle{first, second} {
 			b.add(1, file{path: "a", text: new(onePart)})
 			b.add(2, file{path: "a", text: new(onePart)})
-			owned(b.engine)
+			withOwnerCheck(b.engine)
 		}
 		first.move(t, 1)
 		require.Equal(t, []string{extdiff.MarkerKey, key1}, first.keys(t))
@@ -82,13 +83,13 @@ func TestStoreRefusesSecondDatabase(t *testing.T) {
 		require.NotContains(t, message, "a copy of it")
 		require.Equal(t, onePart, first.object(t, key1))
 
-		adopted := pgtest.Must(owned(second.newEngine(t, "successor")).Owner.Adopt(t.Context()))(t)
+		adopted := pgtest.Must(withOwnerCheck(second.newEngine(t, "successor")).Owner.Adopt(t.Context()))(t)
 		require.True(t, adopted.Changed)
 		require.Equal(t, names, adopted.Was.Database)
-		second.engine = owned(second.newEngine(t, "successor"))
+		second.engine = withOwnerCheck(second.newEngine(t, "successor"))
 		require.Empty(t, second.move(t, 2).Skipped)
-		first.requireAllRefused(t, owned(first.newEngine(t, "first")), 2)
-		again := pgtest.Must(owned(second.newEngine(t, "successor")).Owner.Adopt(t.Context()))(t)
+		first.requireAllRefused(t, withOwnerCheck(first.newEngine(t, "first")), 2)
+		again := pgtest.Must(withOwnerCheck(second.newEngine(t, "successor")).Owner.Adopt(t.Context()))(t)
 		require.False(t, again.Changed)
 		require.Equal(t, adopted.Now.CreatedAt, again.Now.CreatedAt)
 	})
@@ -97,17 +98,17 @@ func TestStoreRefusesSecondDatabase(t *testing.T) {
 // A restored dump has the same installation as the original but a different server.
 func TestACopyOfTheDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
-	b := inOwnFolder(t)
+	b := inFolderWithOwnerCheck(t)
 	b.addMoved(t, 1, file{path: "a", text: new(onePart)})
 	dump := b.Rows("SELECT id FROM sexton.external_diff_installation")[0][0]
 	staging := onDatabase(t, dbtest.Reference(t), b.address)
 	staging.add(1, file{path: "a", text: new("other")})
 	staging.Exec("UPDATE sexton.external_diff_installation SET id = $1", dump)
 	staging.Exec("INSERT INTO sexton.external_diff_stores (store) VALUES ($1)", b.engine.Store.Identity())
-	owned(staging.engine)
+	withOwnerCheck(staging.engine)
 	require.Contains(t, staging.requireAllRefused(t, staging.engine, 1), "a copy of it, or it has been moved")
 	require.Equal(t, onePart, b.object(t, key1))
-	require.NoError(t, owned(b.newEngine(t, "first")).Owner.Check(t.Context()))
+	require.NoError(t, withOwnerCheck(b.newEngine(t, "first")).Owner.Check(t.Context()))
 }
 
 func TestManyWorkersWriteOneMarker(t *testing.T) {
@@ -116,7 +117,7 @@ func TestManyWorkersWriteOneMarker(t *testing.T) {
 		t.Helper()
 		var all sync.WaitGroup
 		for range 6 {
-			engine := owned(b.newEngine(t, "worker"))
+			engine := withOwnerCheck(b.newEngine(t, "worker"))
 			all.Go(func() {
 				if err := engine.Owner.Check(t.Context()); err != nil {
 					t.Errorf("check the marker: %v", err)
@@ -139,7 +140,7 @@ func TestRemovedUnfinishedMarkerIsWrittenAgain(t *testing.T) {
 	for range 40 {
 		folder := t.TempDir()
 		checked := make(chan error, 1)
-		owner := owned(b.engineOn(t, "file://"+folder, "worker")).Owner
+		owner := withOwnerCheck(b.engineOn(t, "file://"+folder, "worker")).Owner
 		go func() { checked <- owner.Check(t.Context()) }()
 		unfinished := filepath.Join(folder, extdiff.MarkerKey) + ".*.tmp"
 		for removed := false; !removed && len(checked) == 0; {
@@ -153,35 +154,36 @@ func TestRemovedUnfinishedMarkerIsWrittenAgain(t *testing.T) {
 
 func TestStoreWithLostMarkerIsRefused(t *testing.T) {
 	t.Parallel()
-	b := inOwnFolder(t)
+	b := inFolderWithOwnerCheck(t)
 	b.addMoved(t, 1, file{path: "a", text: new(onePart)})
 	require.NoError(t, b.engine.Store.Delete(t.Context(), extdiff.MarkerKey))
 	require.NoError(t, b.engine.Owner.Check(t.Context()), "a check is valid for a minute")
-	fresh := owned(b.newEngine(t, "other"))
+	fresh := withOwnerCheck(b.newEngine(t, "other"))
 	require.Contains(t, requireNotOurs(t, fresh.Owner.Check(t.Context())),
 		"another disk or bucket may be in its place")
 	require.Nil(t, pgtest.Must(fresh.Owner.Adopt(t.Context()))(t).Was)
 	require.NoError(t, fresh.Owner.Check(t.Context()))
 
 	b.overwrite(t, extdiff.MarkerKey, "{")
-	require.Contains(t, requireNotOurs(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context())), "cannot be read")
+	require.Contains(t, requireNotOurs(t, withOwnerCheck(b.newEngine(t, "other")).Owner.Check(t.Context())),
+		"cannot be read")
 	pgtest.Must(fresh.Owner.Adopt(t.Context()))(t)
-	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
+	require.NoError(t, withOwnerCheck(b.newEngine(t, "other")).Owner.Check(t.Context()))
 }
 
-// If a store has objects but no marker, the first worker writes the marker. The same
-// folder under another name is the same store.
+// If a store has objects but no marker, the first worker writes the marker. A symbolic
+// link to the folder is the same store.
 func TestStoreWithoutMarkerGetsOne(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.addMoved(t, 1, file{path: "a", text: new(onePart)})
 	require.Equal(t, []string{key1}, b.keys(t))
-	owned(b.engine)
+	withOwnerCheck(b.engine)
 	require.NoError(t, b.engine.Owner.Check(t.Context()))
 	require.Equal(t, []string{extdiff.MarkerKey, key1}, b.keys(t))
 	link := t.TempDir() + "/link"
 	require.NoError(t, os.Symlink(b.address[len("file://"):], link))
-	other := owned(b.engineOn(t, "file://"+link, "other"))
+	other := withOwnerCheck(b.engineOn(t, "file://"+link, "other"))
 	require.NoError(t, other.Owner.Check(t.Context()))
 }
 
@@ -189,7 +191,7 @@ func TestStoreWithoutMarkerGetsOne(t *testing.T) {
 // within the minute for which a check is valid.
 func TestUnmountedFolderIsRefused(t *testing.T) {
 	t.Parallel()
-	b := inOwnFolder(t)
+	b := inFolderWithOwnerCheck(t)
 	require.NoError(t, b.engine.Owner.Check(t.Context()))
 	folder := strings.TrimPrefix(b.address, "file://")
 	require.NoError(t, os.Rename(folder, folder+".disk"))

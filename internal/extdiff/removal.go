@@ -52,7 +52,7 @@ type Removed struct {
 	Failed int64 `json:"removals_failed"`
 }
 
-// removal is an entry of the queue of objects.
+// removal is an entry of the queue of objects that must be deleted.
 type removal struct {
 	id, diffID int64
 	key        string
@@ -61,8 +61,8 @@ type removal struct {
 	store *int
 }
 
-// Remove deletes up to limit objects that are queued for removal. It defers an object
-// that fails. It stops at an error that concerns the store and not a single object.
+// Remove deletes up to limit objects that are queued for removal. If the deletion of an
+// object fails, Remove defers it. If the error concerns the whole store, Remove stops.
 func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	var removed Removed
 	for range limit {
@@ -88,7 +88,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 			if deferErr := e.deferRemoval(ctx, d, err); deferErr != nil {
 				return removed, errors.Join(err, deferErr)
 			}
-			if !ofOneObject(err) {
+			if !concernsOneObject(err) {
 				return removed, err
 			}
 			continue
@@ -104,8 +104,8 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	return removed, nil //nolint:nilerr // A stop is not an error.
 }
 
-// ofOneObject reports whether an error concerns a single object.
-func ofOneObject(err error) bool {
+// concernsOneObject reports whether an error concerns a single object.
+func concernsOneObject(err error) bool {
 	_, busy := errors.AsType[*BusyError](err)
 	_, other := errors.AsType[*otherStoreError](err)
 	_, kept := errors.AsType[*undeletedError](err)
@@ -113,8 +113,8 @@ func ofOneObject(err error) bool {
 	return busy || other || kept && !refused
 }
 
-// undeletedError reports that the store did not delete one object. Deleting other objects
-// may succeed.
+// undeletedError reports that the store did not delete one object. It may still delete
+// other objects.
 type undeletedError struct{ error }
 
 func (e *undeletedError) Unwrap() error { return e.error }
@@ -131,7 +131,7 @@ func (e *Engine) deferRemoval(ctx context.Context, d removal, cause error) error
 // another one. It reports whether the object is deleted.
 func (e *Engine) deleteObject(ctx context.Context, d removal) (deleted bool, err error) {
 	if d.store != nil {
-		if err := inStore(e.Store, d.key, *d.store); err != nil {
+		if err := checkStoreKind(e.Store, d.key, *d.store); err != nil {
 			return false, err
 		}
 	}
@@ -156,7 +156,7 @@ func (e *Engine) deleteObject(ctx context.Context, d removal) (deleted bool, err
 }
 
 // deleteHeld deletes an object that no row refers to, while the claim is held. known is
-// false after an error other than a refusal, because the store may still delete the
+// false after an error other than an AccessError, because the store may still delete the
 // object.
 func (e *Engine) deleteHeld(ctx context.Context, d removal, owner int64) (deleted, known bool, err error) {
 	used, err := e.DB.Queries().RemovalInUse(ctx, []int64{owner, d.diffID}, d.key, d.store)

@@ -28,7 +28,7 @@ func TestObjectsOfDeletedDiffsAreRemoved(t *testing.T) {
 		b.Exec("DELETE FROM merge_request_diffs WHERE id IN (1, 3)")
 		require.True(t, b.isDue(t, extdiff.Always))
 		require.Equal(t, [][]string{{"1", key1}}, b.Rows("SELECT diff_id, key FROM sexton.external_diff_removals"))
-		// The foreign key of the merge request deletes diff 2.
+		// Deleting the merge request also deletes diff 2 by the foreign key.
 		b.Exec("DELETE FROM merge_requests")
 		removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 		require.Equal(t, extdiff.Removed{Objects: 2}, removed)
@@ -263,8 +263,8 @@ func TestRestoreOfDamagedObjectChangesNothing(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL OR diff_id = 99"))
 }
 
-// If the object cannot be deleted, the diff is restored anyway. No worker can move it
-// again until the deletion can no longer arrive.
+// If the object cannot be deleted, the diff is restored anyway. No worker can move the
+// diff again as long as a late deletion could remove its new object.
 func TestRestoreKeepsObjectDuringOutage(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
@@ -291,8 +291,8 @@ func TestRestoreKeepsObjectDuringOutage(t *testing.T) {
 	require.Empty(t, b.keys(t))
 }
 
-// The limit of 1 ns applies to single statements and is too short for the server to
-// enforce. The restore as a whole has no limit.
+// The limit of 1 ns becomes a statement timeout of 0 ms, which means no timeout. If the
+// limit applied to the whole restore, the restore would fail.
 func TestRestoreHasNoTotalTimeLimit(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
@@ -336,7 +336,7 @@ func TestScheduleIgnoresSkippedDiffsUntilTheyChange(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, ids)
 	require.Empty(t, b.move(t, 1).Skipped)
 	require.Empty(t, b.move(t, 2).Skipped)
-	// Versions before skip_state have left it NULL.
+	// Older versions of Sexton did not set skip_state.
 	b.Exec("UPDATE sexton.external_diffs SET skip_state = NULL WHERE diff_id = 3")
 	b.beginNewRound()
 	_, ids = b.schedule(t, extdiff.Always, 10)

@@ -46,7 +46,8 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 		return restored, nil
 	}
 	e.reach(PointRestored)
-	// The object is already queued for removal, so a failure here only delays it.
+	// The object is already queued for removal, so an error here only delays its
+	// deletion.
 	if deleted, err := e.deleteObject(ctx, object); err != nil || !deleted {
 		restored.Kept = object.key
 		return restored, nil //nolint:nilerr // Kept reports it.
@@ -164,7 +165,7 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 		return &BrokenError{DiffID: was.diffID, Reason: fmt.Sprintf("the object has %d bytes, its files have %d",
 			source.read, was.bytes())}
 	case source.err != nil:
-		return source.err // The error of the COPY only reports that it was aborted.
+		return source.err // The error of the COPY only reports that the COPY was aborted.
 	case err != nil:
 		return fmt.Errorf("collect texts of %s: %w", was.key, err)
 	}
@@ -181,8 +182,8 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 	return problem.Doing(err, "index texts of %s", was.key)
 }
 
-// piecesAtOnce is the number of pieces per statement, so that the time limit of a
-// statement does not limit the size of an object.
+// piecesAtOnce is the number of pieces that one COPY writes. The number is small, so that
+// the time limit of a statement does not limit the size of an object.
 const piecesAtOnce = 16
 
 // pieces splits the content of an object into pieces of its files.
@@ -265,7 +266,7 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 		sum := [sha256.Size]byte(checksum)
 		found.sha256 = &sum
 	}
-	if err := inStore(e.Store, found.key, found.store); err != nil {
+	if err := checkStoreKind(e.Store, found.key, found.store); err != nil {
 		return found, err
 	}
 	rows, _ := tx.Query(ctx, e.DB.Names.Render(statement("external_files")), diffID)

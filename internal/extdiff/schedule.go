@@ -29,13 +29,13 @@ const (
 	// longestSearch limits the time for which a run searches for due diffs. The run needs
 	// the remaining time to remove objects.
 	longestSearch = 15 * time.Second
-	// mostWindows limits the transactions of a run. If few diffs of many are due, the
-	// next run continues.
+	// mostWindows limits the transactions of a run. The next run continues after the last
+	// window.
 	mostWindows = 500
 	// roundEvery is the minimum time between the starts of two rounds over all diffs. It
 	// is a little less than the hour between two ticks.
 	roundEvery = 50 * time.Minute
-	// defaultLimit is the number of diffs for which one run inserts jobs.
+	// defaultLimit is the default of Scheduler.Limit.
 	defaultLimit = 1000
 )
 
@@ -59,10 +59,10 @@ type Scheduler struct {
 	Names pgcatalog.Names
 	Fence *lease.Lease
 	Rule  Rule
-	// Limit is the number of diffs per run. 0 means 1000.
+	// Limit is the number of diffs for which one run inserts jobs. 0 means 1000.
 	Limit int
-	// Insert inserts a job in the transaction for each diff that has none, and returns
-	// the number of new jobs. nil means Enqueue.
+	// Insert inserts a job, in the given transaction, for each diff that has none. It
+	// returns the number of new jobs. nil means Enqueue.
 	Insert func(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (int, error)
 }
 
@@ -139,7 +139,8 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		stats.Looked += looked
 		stats.Due += int64(len(due))
 		stats.Inserted += int64(inserted)
-		// After a restart, a run that has inserted jobs would find the same diffs again.
+		// After a restart, a run that has inserted jobs ends, because it would find the
+		// same diffs again.
 		more = !ended || restart && stats.Due == 0
 		return nil
 	})
@@ -149,9 +150,9 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 // noRow is the SQLSTATE of the error that enqueue returns if a diff has no row.
 const noRow = "22023"
 
-// firstWait and laterWait limit the wait for an open transaction that has enqueued the
-// same job. firstWait applies to all jobs of a window together, and laterWait to each
-// single job after that.
+// firstWait and laterWait limit the wait for another transaction that is enqueuing the
+// same job. firstWait applies if all jobs of a window are inserted together. laterWait
+// applies to each job if they are then inserted one by one.
 const firstWait, laterWait = 100 * time.Millisecond, time.Millisecond
 
 // insert inserts the jobs of due diffs. It leaves out diffs that were deleted since the
@@ -249,7 +250,7 @@ const (
 var queryFiles embed.FS
 
 // statement returns a query of the folder queries, to be rendered for the configured
-// schemas.
+// schemas. more has names and values of further placeholders.
 func statement(name string, more ...string) string {
 	return pgcatalog.Texts{Files: queryFiles, Parts: map[string]string{
 		// The partial index has the same condition.

@@ -77,7 +77,7 @@ func TestScheduleStartsNewRounds(t *testing.T) {
 
 	b.beginNewRound()
 	_, ids = b.schedule(t, extdiff.Always, 100)
-	require.Equal(t, []int64{1, 2, 6, 7, 8, 9, 10, 11}, ids, "each once")
+	require.Equal(t, []int64{1, 2, 6, 7, 8, 9, 10, 11}, ids, "each diff is scheduled once")
 	b.beginNewRound()
 	b.add(12, file{path: "a", text: new("a")})
 	_, ids = b.schedule(t, extdiff.Always, 100)

@@ -53,9 +53,9 @@ type Reading struct {
 	Files []File
 }
 
-// Read calls read with a diff. Texts in the database can be read in their snapshot until
-// read returns. The object of an external diff may be deleted while read is running, if
-// the diff is deleted or restored. Read returns ErrNoDiff if the diff does not exist.
+// Read calls read with the Reading of a diff. Texts in the database can be read in their
+// snapshot until read returns. If the diff is deleted or restored while read is running,
+// its object may be deleted. Read returns ErrNoDiff if the diff does not exist.
 func (from Reader) Read(ctx context.Context, diffID int64, read func(r *Reading) error) error {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	r := &Reading{db: from.DB, diffID: diffID}
@@ -75,7 +75,7 @@ func (from Reader) Read(ctx context.Context, diffID int64, read func(r *Reading)
 		return err
 	}
 	if r.store, err = from.Open(ctx); err == nil {
-		err = inStore(r.store, r.Files[0].key, store)
+		err = checkStoreKind(r.store, r.Files[0].key, store)
 	}
 	if err != nil {
 		return fmt.Errorf("read diff %d: %w", diffID, err)
@@ -128,9 +128,9 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 	return store, external, err
 }
 
-// WriteText writes the text of a file. It decodes base64. Old applications mark texts as
-// binary that are not base64, and WriteText writes these unchanged. It returns a
-// *BrokenError if offset or size is missing.
+// WriteText writes the text of a file. It decodes base64. Old applications also mark
+// texts as binary that are not base64. WriteText writes such texts unchanged. It returns
+// a *BrokenError if offset or size is missing.
 func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error {
 	if file.Unplaced {
 		reason := fmt.Sprintf("file %d (%s) has no offset or size, so its text cannot be found", file.Order,
@@ -160,7 +160,7 @@ func (r *Reading) decode(ctx context.Context, file File, to io.Writer) error {
 		_ = writer.CloseWithError(err)
 		ended <- err
 	}()
-	_, err := io.Copy(to, base64.NewDecoder(base64.StdEncoding.Strict(), unbroken{reader}))
+	_, err := io.Copy(to, base64.NewDecoder(base64.StdEncoding.Strict(), strictReader{reader}))
 	_ = reader.Close()
 	if storedErr := <-ended; storedErr != nil && !errors.Is(storedErr, io.ErrClosedPipe) {
 		return storedErr
@@ -168,12 +168,12 @@ func (r *Reading) decode(ctx context.Context, file File, to io.Writer) error {
 	return err
 }
 
-// unbroken returns an error for line breaks, which the decoder would ignore. Base64 texts
-// in these rows have no line breaks.
-type unbroken struct{ from io.Reader }
+// strictReader is a reader that returns an error for line breaks, which the base64
+// decoder would ignore. Base64 texts in these rows have no line breaks.
+type strictReader struct{ from io.Reader }
 
-func (u unbroken) Read(p []byte) (int, error) {
-	n, err := u.from.Read(p)
+func (s strictReader) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
 	if at := bytes.IndexAny(p[:n], "\r\n"); at >= 0 {
 		return at, base64.CorruptInputError(at)
 	}

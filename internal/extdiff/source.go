@@ -20,14 +20,15 @@ type source struct {
 	engine   *Engine
 	found    diffRow
 	surveyed survey
-	// tx is the current snapshot, or nil.
+	// tx is the transaction of the current snapshot, or nil.
 	tx pgx.Tx
-	// ordinal and number are the place of the next file and the number of its next piece.
+	// ordinal is the place of the next file in the object. number is the number of its
+	// next piece.
 	ordinal, number int
 }
 
 // open begins a snapshot and surveys the files. It returns errChanged if the survey
-// differs from the first one.
+// differs from that of the first snapshot.
 func (s *source) open(ctx context.Context) error {
 	e := s.engine
 	ctx, cancel := context.WithTimeout(ctx, e.snapshotLimit())
@@ -41,8 +42,8 @@ func (s *source) open(ctx context.Context) error {
 	var q pgx.Batch
 	q.Queue(e.boundStatement(), e.boundArgs(e.snapshotLimit())...)
 	q.Queue(statement("index_scans"))
-	// Another worker may have claimed and moved the diff, and its texts would be read as
-	// empty.
+	// The diff is read again, because another worker may have claimed and moved it. Its
+	// texts would then be read as empty.
 	q.Queue(e.diffStatement(""), s.found.diffID)
 	q.Queue(e.DB.Names.Render(statement("survey")), s.found.diffID)
 	results := tx.SendBatch(ctx, &q)
@@ -157,8 +158,9 @@ func (e *Engine) upload(ctx context.Context, claimed *claim, found diffRow, key 
 	}
 	surveyed = from.surveyed
 
-	// A small object is first written as a new one, which saves a request. If an object
-	// exists, the store refuses, and the next try reads its version.
+	// A small object is first written as a new object, which saves the request for the
+	// version. If the object exists, the store refuses, and the next try reads the
+	// version.
 	over := blobstore.Version("")
 	if claimed.again || surveyed.bytes > blobstore.PartSize {
 		// The version is read before the rows. An object that another worker writes from

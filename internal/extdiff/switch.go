@@ -12,7 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// bound sets the time limits of a transaction.
+// bound sets the time limits of a transaction. each limits each of its statements.
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
 	_, err := tx.Exec(ctx, e.boundStatement(), e.boundArgs(each)...)
 	return problem.Doing(err, "set the limits of the transaction")
@@ -110,7 +110,7 @@ func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed
 }
 
 // record stores the reason for which a diff cannot be moved, and the state of the diff.
-// It ignores reasons that need no attention.
+// It does not store reasons that need no attention of an operator.
 func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state string) error {
 	switch reason {
 	case TooLarge, FilesMissing, Inconsistent:

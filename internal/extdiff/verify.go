@@ -15,8 +15,8 @@ import (
 const (
 	verifyPage = 100
 	listPage   = 1000
-	// DefaultGrace is the age below which Verify assumes that an object without a row
-	// belongs to a diff that is being moved.
+	// DefaultGrace is the minimum age of an object that is reported as dangling. A
+	// younger object may belong to a diff that is being moved.
 	DefaultGrace = 24 * time.Hour
 )
 
@@ -43,7 +43,7 @@ func (f Finding) String() string {
 	return line + f.Problem
 }
 
-// Verified counts the objects that Verify has read.
+// Verified counts the diffs and objects that Verify has checked.
 type Verified struct {
 	Diffs   int64 `json:"diffs"`
 	Bytes   int64 `json:"bytes"`
@@ -88,7 +88,8 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 }
 
 // verifyOne checks one diff. If it finds a problem, it checks the diff again, because the
-// diff may have been moved or deleted during the first check.
+// diff may have been moved or deleted during the first check. It reports the result of
+// the last check.
 func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, report func(Finding)) error {
 	was, problem, err := e.examine(ctx, id)
 	if problem != "" {

@@ -146,7 +146,7 @@ func TestDiffIsQuarantinedAfterKilledRemoval(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(15*time.Minute), busy.Until, 5*time.Minute)
 }
 
-// A worker that was stopped for longer than its claim changes neither rows nor objects
+// If a worker is stopped for longer than its claim, it changes neither rows nor objects
 // when it continues, no matter at which point it was stopped.
 func TestLateWorkerChangesNothing(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func TestLateWorkerChangesNothing(t *testing.T) {
 				taken = true
 				b.expire()
 				// The rows change after the late worker has read them, so its object has
-				// the wrong content.
+				// outdated texts.
 				b.Exec("UPDATE merge_request_diff_files SET diff = diff || 'more' WHERE merge_request_diff_id = $1 AND old_path = 'b'", id)
 				require.Empty(t, pgtest.Must(other.Move(t.Context(), id))(t).Skipped)
 			}

@@ -102,8 +102,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// register adds a connection to the ones that are closed at the end of the test. release
-// closes and removes it.
+// register adds a connection to those that are closed at the end of the test. The
+// returned function closes and removes the connection.
 func (p *Proxy) register(conn net.Conn) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

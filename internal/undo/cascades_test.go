@@ -165,8 +165,8 @@ GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FR
 	require.Equal(t, []string{"public.files"}, list[len(list)-1].From, "paths begin at the tables of definitions")
 
 	parents[0].Undo, cfg.Undo = triggers.KeepsNone, triggers.Undo{}
-	mighty := pgtest.Acquire(t, b.Pool()).Conn()
-	report := pgtest.Must(triggers.Install(t.Context(), mighty, cfg, parents))(t)
+	superuser := pgtest.Acquire(t, b.Pool()).Conn()
+	report := pgtest.Must(triggers.Install(t.Context(), superuser, cfg, parents))(t)
 	require.Empty(t, report.Surplus)
 	require.Empty(t, b.Rows("SELECT FROM pg_trigger WHERE tgname LIKE 'sexton_keep%'"))
 	require.Empty(t,

@@ -1,4 +1,4 @@
--- Counts the due diffs among the next {looked} diffs after the position of the last run. Also returns whether there may be more.
+-- Counts the due diffs among the next {looked} diffs after the position of the last run. Also returns whether there may be more diffs.
 WITH place AS (
     SELECT coalesce(pg_catalog.max(cursor.after_id) FILTER (
         WHERE cursor.round_began_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => {round})

@@ -1,4 +1,4 @@
--- Returns up to $1 due diffs that were not moved: diffs with a failed job of the kind $3, and then skipped diffs. It reads at most $2 of each.
+-- Returns up to $1 due diffs that were not moved: diffs with a failed job of the kind $3, and then skipped diffs. It reads at most $2 jobs and $2 skipped diffs.
 WITH skipped AS (
     SELECT ledger.diff_id, ledger.skip_reason AS skip, '' AS error, 0 AS attempts, NULL::pg_catalog.timestamptz AS next
     FROM "sexton".external_diffs AS ledger
@@ -15,7 +15,7 @@ WITH skipped AS (
     SELECT DISTINCT ON (jobs.diff_id) jobs.diff_id, '' AS skip, coalesce(jobs.error, '') AS error, jobs.attempt::integer AS attempts,
         CASE WHEN jobs.state OPERATOR(pg_catalog.=) 'retryable' THEN jobs.scheduled_at END AS next
     FROM jobs
-    -- A later attempt may have moved the diff.
+    -- A diff that a later attempt has moved is left out.
     JOIN "public".merge_request_diffs AS diff ON diff.id = jobs.diff_id AND {in_database}
     WHERE NOT {kept}
       AND NOT EXISTS (

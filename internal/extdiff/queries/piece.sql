@@ -1,4 +1,4 @@
--- Returns the text of the file at position $2 of a diff ($1) in pieces of $3 bytes, in the form that the object would have.
+-- Returns the text of the file at position $2 of a diff ($1) in pieces of $3 bytes, as it would be written to the object.
 SELECT piece.number, substring(text.body FROM piece.number * $3 + 1 FOR $3)
 FROM (
     SELECT "sexton".external_diff_body(file.diff) AS body

@@ -1,4 +1,4 @@
--- Is true for a diff that could not be moved and has not changed since. The scheduler skips such diffs; a mover checks them again. OFFSET 0 makes
+-- Is true for a diff that could not be moved and has not changed since. The scheduler skips such diffs, but Move checks them again. OFFSET 0 makes
 -- the planner use one index probe per diff.
 EXISTS (
     SELECT

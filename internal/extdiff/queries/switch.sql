@@ -1,5 +1,5 @@
--- Replaces the text of each file of a diff ($1) by offset and size. Files with a new position get a negative one first, because the primary key
--- allows no two files at one position, not even within a statement.
+-- Replaces the text of each file of a diff ($1) by offset and size. Files that change their position get a negative position first, because the
+-- primary key allows no two files at one position, not even within a statement.
 UPDATE "public".merge_request_diff_files AS file
 SET diff = NULL,
     external_diff_offset = layout.at::integer,
