@@ -288,7 +288,7 @@ func (f *tableModels) matchingDefinitions(t *tableModel, row *rowModel, action d
 	return found
 }
 
-// expectedContent returns the result that content must return after the clean-up.
+// expectedContent returns the result that content must return after the cleanup.
 func (f *tableModels) expectedContent() map[string][][]string {
 	content := map[string][][]string{}
 	for _, t := range f.tables {

@@ -144,7 +144,7 @@ func testRunInvalidDefinition(t *testing.T, p program) {
 }
 
 // testRunLateChild inserts a child in a transaction that is older than its parent's
-// deletion, after the clean-up. No notification reports its commit to the two workers,
+// deletion, after the cleanup. No notification reports its commit to the two workers,
 // and no tick is scheduled. The recheck must delete the child.
 func testRunLateChild(t *testing.T, p program) {
 	s := newWorkSite(t, p)
@@ -158,7 +158,7 @@ func testRunLateChild(t *testing.T, p program) {
 	exec("BEGIN")
 	exec("SELECT FROM parents WHERE id = 1")
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
-	s.wait(t, time.Minute, "the clean-up to end", workDone)
+	s.wait(t, time.Minute, "the cleanup to end", workDone)
 	s.waitIdle(t)
 	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.swept"))
 	require.Contains(t, p.run(t, s.dir, s.url, 0, "status", "--json"), `"confirming": 1`)

@@ -16,7 +16,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// These are weaknesses of GitLab's clean-up, with the tests that it would fail. Packages
+// These are weaknesses of GitLab's cleanup, with the tests that it would fail. Packages
 // are relative to the module.
 //
 //	 1  a failing first batch is retried forever and         internal/drain   TestFailures

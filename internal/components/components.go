@@ -192,7 +192,7 @@ func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Pare
 	return sites
 }
 
-// MissingIndexes returns a problem for each index that clean-ups in one database lack.
+// MissingIndexes returns a problem for each index that cleanups in one database lack.
 func MissingIndexes(ctx context.Context, all *installation.Connections, db database.Database,
 	parents map[string][]*loosefk.Parent,
 ) (problem.List, error) {

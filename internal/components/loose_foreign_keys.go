@@ -230,7 +230,7 @@ func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ e
 			reason = *t.LastError
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("%s, key %s", t.Table, t.Key),
-			fmt.Sprintf("the clean-up of this row has failed, %s so far: %s", render.Counted(t.Attempts, "attempt"),
+			fmt.Sprintf("the cleanup of this row has failed, %s so far: %s", render.Counted(t.Attempts, "attempt"),
 				reason),
 			fmt.Sprintf("remove the cause; Sexton retries it later, or immediately with `sexton failures retry tombstones %d --database %s`",
 				t.ID, x.DB.Name))...)

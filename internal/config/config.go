@@ -142,7 +142,7 @@ type Jobs struct {
 	ReplicaLagBytes int `check:"not negative; 0 is no limit" default:"268435456" yaml:"replica_lag_bytes"`
 }
 
-// LooseForeignKeys configures the clean-up of the children of deleted parents.
+// LooseForeignKeys configures the cleanup of the children of deleted parents.
 type LooseForeignKeys struct {
 	// Enabled enables the job.
 	Enabled bool `default:"true" yaml:"enabled"`
@@ -190,7 +190,7 @@ type Undo struct {
 	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
 	// LargeRows determines the effect of a row that is larger than MaxRow. With left_out,
 	// the row is deleted without being kept, and the deletion cannot be undone
-	// completely. With wait, the clean-up waits.
+	// completely. With wait, the cleanup waits.
 	LargeRows Overflow `default:"left_out" yaml:"large_rows"`
 	// MaxSize is the maximum number of bytes that are kept in each database. 0 disables
 	// the limit.
@@ -237,7 +237,7 @@ func (u Undo) SparedUsers() string {
 // Overflow determines the effect of a row that cannot be kept.
 type Overflow string
 
-// LeftOut deletes the row without keeping it. Waits stops the clean-up until the row can
+// LeftOut deletes the row without keeping it. Waits stops the cleanup until the row can
 // be kept.
 const (
 	LeftOut Overflow = "left_out"

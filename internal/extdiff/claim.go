@@ -222,7 +222,7 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// settleTimeout limits clean-up after the end of the caller's context.
+// settleTimeout limits cleanup after the end of the caller's context.
 const settleTimeout = 5 * time.Second
 
 // settle calls do with a timeout of its own, even if ctx has ended. doing describes the

@@ -51,7 +51,7 @@ var (
 	runDuration = histogram("sexton_run_duration_seconds", "Duration of runs in this process, without skipped ones.",
 		"kind", "database")
 	cleanUpLatency = histogram("sexton_clean_up_latency_seconds",
-		"Time from a deletion to the end of its clean-up in this process.", "kind", "database")
+		"Time from a deletion to the end of its cleanup in this process.", "kind", "database")
 	leaseSkips = counter("sexton_lease_skips_total", "Runs skipped because another worker holds the lease.", "kind",
 		"database")
 	runErrors = counter("sexton_errors_total",
@@ -75,13 +75,13 @@ var (
 		"Finished tombstones that were rechecked for children.", "database")
 	LateChildren = counter("sexton_loose_foreign_key_late_children_total",
 		"Children that a recheck found.", "database")
-	apdex = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_total", "Clean-up runs that did not fail.",
+	apdex = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_total", "Cleanup runs that did not fail.",
 		"database")
 	apdexSuccess = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_success_total",
-		"Clean-up runs that ended under their limits and were not held.", "database")
-	sliTotal = counter("sexton_sli_loose_foreign_key_clean_ups_total", "Clean-up runs, without skipped ones.",
+		"Cleanup runs that ended under their limits and were not held.", "database")
+	sliTotal = counter("sexton_sli_loose_foreign_key_clean_ups_total", "Cleanup runs, without skipped ones.",
 		"database")
-	sliError = counter("sexton_sli_loose_foreign_key_clean_ups_error_total", "Clean-up runs that failed.", "database")
+	sliError = counter("sexton_sli_loose_foreign_key_clean_ups_error_total", "Cleanup runs that failed.", "database")
 
 	GhostUsersDestroyed = counter("sexton_ghost_users_destroyed_total", "Users deleted.", "database")
 	GhostUsersFailed    = counter("sexton_ghost_users_failed_total", "Users deferred with an error.", "database")

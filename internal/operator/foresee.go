@@ -83,7 +83,7 @@ func planLosses(ctx context.Context, all *installation.Bound, db database.Databa
 	return losses, err
 }
 
-// PlannedJob previews the work of a job other than the clean-up of loose foreign keys.
+// PlannedJob previews the work of a job other than the cleanup of loose foreign keys.
 type PlannedJob struct {
 	Kind               string `json:"kind"`
 	components.Planned        //nolint:embeddedstructfieldcheck // the order is that of the document

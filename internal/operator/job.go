@@ -41,7 +41,7 @@ type JobState struct {
 	WaitingFor *string `json:"waiting_for"`
 	// Running is the run in progress, or null.
 	Running *Pass `json:"running"`
-	// Latency is the clean-up time of the last runs. It is null if they cleaned up
+	// Latency is the cleanup time of the last runs. It is null if they cleaned up
 	// nothing, as for kinds that insert jobs of another kind.
 	Latency *Latency `json:"clean_up_latency"`
 

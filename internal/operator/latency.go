@@ -18,7 +18,7 @@ const (
 	latencyTimeout = 5 * time.Second
 )
 
-// Latency is the time from a deletion to the end of its clean-up, over the last 500 runs
+// Latency is the time from a deletion to the end of its cleanup, over the last 500 runs
 // of the last hour.
 type Latency struct {
 	P50   float64 `json:"p50_seconds"`
@@ -59,7 +59,7 @@ func (l *Latencies) Note(ctx context.Context, states []JobState) error {
 	read := l.Get(ctx)
 	if read.err != nil {
 		l.Forget()
-		return fmt.Errorf("read latency of clean-ups: %w", read.err)
+		return fmt.Errorf("read latency of cleanups: %w", read.err)
 	}
 	for i := range states {
 		finished := jobrun.Histogram{}

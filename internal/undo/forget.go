@@ -45,7 +45,7 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 }
 
 // forget deletes the kept rows of one set. It also removes the set from the origins of
-// pending tombstones and rechecks, so that the clean-up of children keeps no rows for it.
+// pending tombstones and rechecks, so that the cleanup of children keeps no rows for it.
 func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	shared := func(s *set) bool {
 		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins,

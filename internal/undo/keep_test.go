@@ -184,7 +184,7 @@ func TestDeleteSucceedsIfSextonTablesAreBroken(t *testing.T) {
 		b.Rows("SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE origin IS NULL"))
 }
 
-// Children that another transaction commits after the clean-up are deleted by the
+// Children that another transaction commits after the cleanup are deleted by the
 // recheck, and are restored with the deletion of their parent.
 func TestLateChildrenAreRestored(t *testing.T) {
 	t.Parallel()
@@ -236,8 +236,8 @@ func TestTableChangeDuringRunEndsRun(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "7"}}, b.Rows("SELECT id::text, more::text FROM files"))
 }
 
-// If a child row is too large to keep, the clean-up of its parent is deferred without
-// counting an attempt. The clean-up of other parents continues.
+// If a child row is too large to keep, the cleanup of its parent is deferred without
+// counting an attempt. The cleanup of other parents continues.
 func TestCleanUpIsDeferredForLargeRow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders")

@@ -52,8 +52,8 @@ func randomWorld(random *rand.Rand) *world {
 				action := []string{"async_delete", "async_delete", "async_nullify", set}[random.IntN(4)]
 				if sets && action == set {
 					// Only one parent of a table sets the column state. If two parents
-					// set it, an undo would not repeat the clean-up of a row that another
-					// clean-up had changed. order_test.go tests that case.
+					// set it, an undo would not repeat the cleanup of a row that another
+					// cleanup had changed. order_test.go tests that case.
 					action = "async_nullify"
 				}
 				sets = sets || action == set

@@ -32,7 +32,7 @@ type bundle struct {
 	// kept row.
 	exclude []string
 	maxRow  int
-	// waits makes the clean-up defer parents whose children include rows larger than
+	// waits makes the cleanup defer parents whose children include rows larger than
 	// maxRow. beforeRun is SQL that runs after loosefk.Keep has read the tables and
 	// before the run starts.
 	waits     bool

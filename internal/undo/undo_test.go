@@ -55,7 +55,7 @@ func TestDeletionIsRestoredWithChildren(t *testing.T) {
 	require.Equal(t, "restored", report.Unit.State)
 	require.Equal(t, want, c.all(treeTables...))
 	c.drain(t, 0)
-	require.Equal(t, want, c.all(treeTables...), "no tombstone causes another clean-up")
+	require.Equal(t, want, c.all(treeTables...), "no tombstone causes another cleanup")
 	again := c.restore(t, wrong.ID)
 	require.Zero(t, again.Restored)
 	require.Equal(t, want, c.all(treeTables...))

@@ -171,7 +171,7 @@ func TestDoctorOfFailedTombstones(t *testing.T) {
 		OVERRIDING SYSTEM VALUE VALUES (7, 'public.projects', 1, 0, NULL, now()), (8, 'public.projects', 2, 3, 'public.issues: 23514: check x', now() + interval '1 hour')`)
 	line := func(id, key string) string {
 		return "warning | public.projects, key " + key +
-			" | the clean-up of this row has failed, 3 attempts so far: public.issues: 23514: check x" +
+			" | the cleanup of this row has failed, 3 attempts so far: public.issues: 23514: check x" +
 			" | remove the cause; Sexton retries it later, or immediately with `sexton failures retry tombstones " + id + " --database main`"
 	}
 	requireFindings(s, 5, "failed_tombstones", line("8", "2"))

@@ -192,7 +192,7 @@ func TestUndoWithoutPrivilegesBelowNativeKeys(t *testing.T) {
 }
 
 // undo takes the lease from a worker that does not respond, and restores a deletion whose
-// clean-up has not finished.
+// cleanup has not finished.
 func TestUndoOfARunningDeletion(t *testing.T) {
 	t.Parallel()
 	s := deleteProjects(t)

@@ -77,7 +77,7 @@ func TestGrantsForADatabaseWithChildrenOnly(t *testing.T) {
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Ci,
 		"SELECT count(*) FROM sexton.events WHERE kind = 'files_orphaned'"))
 
-	// The clean-up writes events in the database of the children.
+	// The cleanup writes events in the database of the children.
 	s.Ci.Exec("REVOKE INSERT ON sexton.events FROM " + quoted)
 	report, _ = s.RunDoctor(5)
 	_, lines = s.CheckResult(report, "privileges")

@@ -71,7 +71,7 @@ UNION ALL SELECT 'trigger', tgname, tgrelid::regclass::text FROM pg_trigger WHER
 UNION ALL SELECT 'constraint', conname, conrelid::regclass::text FROM pg_constraint WHERE connamespace = 'public'::regnamespace
 ORDER BY 1, 2, 3`
 
-// drain runs the clean-up until no tombstone is left.
+// drain runs the cleanup until no tombstone is left.
 func drain(t *testing.T, s *clitest.Site) {
 	for range 50 {
 		if pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records") == 0 {
@@ -137,7 +137,7 @@ func TestDeletionsAfterInit(t *testing.T) {
 
 // requireSameDeletions deletes the same rows of every referenced table in both databases
 // and requires the same results. If a result differs because the children have not been
-// cleaned up, it runs the clean-up and deletes the row again.
+// cleaned up, it runs the cleanup and deletes the row again.
 func requireSameDeletions(t *testing.T, native *pgtest.Database, s *clitest.Site, deletions int) {
 	t.Helper()
 	refused, deleted := 0, 0

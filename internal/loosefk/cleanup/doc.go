@@ -1,4 +1,4 @@
-// Package cleanup runs one pass of the clean-up after deleted parents. Work.Run runs the
+// Package cleanup runs one pass of the cleanup after deleted parents. Work.Run runs the
 // pass, and Work.Due returns the time until the next pass is due.
 //
 //	definitions ─► bind to tables ─► connect to the databases of children ─► loosefk.Engine.Run ─► statistics

@@ -88,7 +88,7 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 			return err
 		}
 		most := int64(keys.Undo.MaxSize)
-		// While the clean-up waits, triggers may keep as much again: the parents that are
+		// While the cleanup waits, triggers may keep as much again: the parents that are
 		// deleted meanwhile must be restored together with their children.
 		triggers := most
 		if keys.Undo.WhenFull == config.Waits {

@@ -72,7 +72,7 @@ func (n need) complete(i pgcatalog.Index) bool {
 	return i.Predicate == "" || pgcatalog.ExcludesNullsOf(i.Predicate, slices.Concat(n.columns, n.given))
 }
 
-// MissingIndexes lists the indexes without which clean-ups in a database read whole
+// MissingIndexes lists the indexes without which cleanups in a database read whole
 // tables: indexes of children, and of the foreign keys below children whose rows are
 // deleted. Each index is listed with the first definition that needs it. sites must have
 // all databases with parents.

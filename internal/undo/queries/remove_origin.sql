@@ -1,4 +1,4 @@
--- Removes the origin $1 from the tombstones and rechecks of parents with the keys $2, or of all parents if $2 is NULL. After that, the clean-up of
+-- Removes the origin $1 from the tombstones and rechecks of parents with the keys $2, or of all parents if $2 is NULL. After that, the cleanup of
 -- their children keeps no rows for the set.
 WITH late AS (
     UPDATE "sexton".swept AS swept
