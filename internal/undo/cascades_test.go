@@ -48,9 +48,9 @@ var cascadingTables = []string{
 	"pairs", `"odd ""name"`,
 }
 
-// keepBelow installs the same triggers as `sexton triggers install` for the parent
-// folders with the child files. It returns the native foreign keys below them.
-func (b *bundle) keepBelow(t *testing.T, exclude ...string) []triggers.Cascade {
+// installCascadeTriggers installs the same triggers as `sexton triggers install` for the
+// parent folders with the child files. It returns the native foreign keys below them.
+func (b *bundle) installCascadeTriggers(t *testing.T, exclude ...string) []triggers.Cascade {
 	t.Helper()
 	conn := pgtest.Acquire(t, b.Pool()).Conn()
 	cfg := triggers.Config{
@@ -82,7 +82,7 @@ func TestNativeCascadesAreRestored(t *testing.T) {
 			t.Parallel()
 			open := func() *bundle {
 				b := setup(t, cascading, foldersDefinitions, "folders")
-				for _, c := range b.keepBelow(t) {
+				for _, c := range b.installCascadeTriggers(t) {
 					require.Empty(t, c.Uncovered, "%v", c)
 				}
 				return b
@@ -115,7 +115,7 @@ func TestCyclesOfNativeKeysAreKept(t *testing.T) {
 CREATE TABLE heads (id bigint PRIMARY KEY, folder_id bigint REFERENCES folders ON DELETE CASCADE);
 CREATE TABLE tails (id bigint PRIMARY KEY, head_id bigint REFERENCES heads ON DELETE CASCADE);
 ALTER TABLE heads ADD tail_id bigint REFERENCES tails ON DELETE CASCADE`, foldersDefinitions, "folders")
-	b.keepBelow(t)
+	b.installCascadeTriggers(t)
 	b.Exec("INSERT INTO folders SELECT generate_series(1, 3); INSERT INTO heads SELECT i, i FROM generate_series(1, 3) AS i")
 	b.Exec("INSERT INTO tails SELECT i, i FROM generate_series(1, 3) AS i; UPDATE heads SET tail_id = id % 3 + 1")
 	b.Exec("DELETE FROM folders WHERE id = 1")
@@ -146,7 +146,7 @@ func TestUncoveredTablesAreReported(t *testing.T) {
 	}
 	without := "old values are kept only for tables with a primary key"
 	want := map[string]string{"links_a_fkey": without, "links_b_fkey": without}
-	require.Equal(t, want, uncovered(b.keepBelow(t)))
+	require.Equal(t, want, uncovered(b.installCascadeTriggers(t)))
 
 	role := b.CreateRole()
 	b.Exec(fmt.Sprintf(`DROP TRIGGER sexton_keep ON marks; GRANT ALL ON SCHEMA sexton, public TO %[1]q; GRANT ALL ON ALL TABLES IN SCHEMA sexton, public TO %[1]q;
@@ -179,7 +179,7 @@ GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FR
 func TestDeletionBoundaries(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cascading, foldersDefinitions, "folders")
-	b.keepBelow(t)
+	b.installCascadeTriggers(t)
 	b.Exec(`CREATE TABLE notes (id bigint);
 CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM public.parts WHERE id = NEW.id; RETURN NULL; END';
 CREATE TRIGGER more AFTER INSERT ON notes FOR EACH ROW EXECUTE FUNCTION more();
@@ -202,8 +202,8 @@ INSERT INTO notes VALUES (3)`)
 // restored with the deletion that caused it.
 func TestKeysOfSinglePartitions(t *testing.T) {
 	t.Parallel()
-	for _, earlier := range []bool{false, true} {
-		t.Run(fmt.Sprint(earlier), func(t *testing.T) {
+	for _, parentIsPartition := range []bool{false, true} {
+		t.Run(fmt.Sprint("parent is partition: ", parentIsPartition), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, `
 CREATE TABLE folders (id bigint PRIMARY KEY);
@@ -219,7 +219,7 @@ INSERT INTO folders SELECT generate_series(1, 4); INSERT INTO files SELECT i, i 
 INSERT INTO parts SELECT i, 1, i FROM generate_series(1, 4) AS i; INSERT INTO parts SELECT i, 2, i FROM generate_series(1, 4) AS i;
 INSERT INTO lines SELECT id * 2 + kind, id, kind FROM parts;
 INSERT INTO links SELECT i, i, i FROM generate_series(1, 3) AS i`, foldersDefinitions, "folders")
-			for _, c := range b.keepBelow(t) {
+			for _, c := range b.installCascadeTriggers(t) {
 				require.Empty(t, c.Uncovered, "%v", c)
 			}
 			tables := []string{"folders", "files", "parts", "lines", "links"}
@@ -229,7 +229,7 @@ INSERT INTO links SELECT i, i, i FROM generate_series(1, 3) AS i`, foldersDefini
 			b.Exec("DELETE FROM folders WHERE id IN (2, 4)")
 			second := b.last(t).ID
 			b.drain(t, 100_000) // Each batch cleans up after both deletions.
-			if earlier {
+			if parentIsPartition {
 				b.Exec("UPDATE sexton.undo SET parent = 'files_1'::regclass WHERE changed IS NOT NULL")
 			}
 			report := b.restore(t, first)

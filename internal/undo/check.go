@@ -66,10 +66,10 @@ func (c *check) count() string {
 		c.from(), c.partlyNull(), c.needsParent(), c.target, c.on, lock)
 }
 
-// links returns a statement that selects the number of each row that must have a parent,
-// and the table and ctid of the parent, or 0 and an empty text if the parent does not
-// exist.
-func (c *check) links() string {
+// parentLinks returns a statement that selects the number of each row that must have a
+// parent, and the table and ctid of the parent, or 0 and an empty text if the parent does
+// not exist.
+func (c *check) parentLinks() string {
 	return fmt.Sprintf("SELECT sexton.n, coalesce(other.tableoid, 0::pg_catalog.oid), coalesce(other.ctid::pg_catalog.text, '') "+
 		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.from(), c.target, c.on, c.partlyNull(), c.needsParent())
 }
@@ -131,8 +131,8 @@ func (w *work) checks(g *restored) (checks []check) {
 	return checks
 }
 
-// lacking reports whether any of the rows has no parent.
-func (w *work) lacking(ctx context.Context, checks []check, rows *restoredRows) (bool, error) {
+// lacksParents reports whether any of the rows has no parent.
+func (w *work) lacksParents(ctx context.Context, checks []check, rows *restoredRows) (bool, error) {
 	var all pgx.Batch
 	found := false
 	for i := range checks {
@@ -171,7 +171,7 @@ type dependent struct {
 func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 	found := false
 	for _, g := range w.deleted {
-		lacking, err := w.lacking(ctx, w.checks(g), &g.back)
+		lacking, err := w.lacksParents(ctx, w.checks(g), &g.back)
 		if err != nil {
 			return false, err
 		}
@@ -195,7 +195,7 @@ func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 		for _, c := range w.checks(g) {
 			var row int32
 			var at position
-			links, _ := w.tx.Query(ctx, c.links(), g.back.args(&c)...)
+			links, _ := w.tx.Query(ctx, c.parentLinks(), g.back.args(&c)...)
 			if _, err := pgx.ForEachRow(links, []any{&row, &at.relation, &at.tid}, func() error {
 				if parent, ours := where[at]; at.relation == 0 {
 					dangling = append(dangling, dependent{g, row, c.reason})

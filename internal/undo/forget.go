@@ -49,12 +49,12 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	shared := func(s *set) bool {
 		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins,
-			func(id int64) bool { return len(u.by[id]) == 0 })
+			func(id int64) bool { return len(u.byID[id]) == 0 })
 	}
 	g := groupOf(s)
 	if !s.changes() {
 		var keys []string // A NULL list means the keys of all parents.
-		all := !slices.ContainsFunc(u.by[s.ID], shared)
+		all := !slices.ContainsFunc(u.byID[s.ID], shared)
 		if !all {
 			t, err := e.readTable(ctx, tx, s.on.Name, &s.layout)
 			if err == nil {
@@ -87,7 +87,7 @@ func (g *group) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range g.kept() {
 		column := pgcatalog.Quote(g.Columns[at])
-		values = append(values, fmt.Sprintf("CASE WHEN NOT %s THEN r.%s END AS %[2]s", among, column))
+		values = append(values, fmt.Sprintf("CASE WHEN NOT %s THEN r.%s END AS %[2]s", inMask, column))
 		term := strings.Replace(g.Terms[at], ") FILTER", " ORDER BY gone.ctid) FILTER", 1)
 		if g.Arrays[at] == texts {
 			term = fmt.Sprintf("pg_catalog.array_agg(gone.%s ORDER BY gone.ctid)::pg_catalog.text", column)

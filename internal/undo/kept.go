@@ -76,9 +76,9 @@ type set struct {
 	present []int32
 }
 
-// along reports whether a trigger kept the set while a batch ran. Such a set has the ID
-// of the batch's own set, and that ID is also one of its origins.
-func (s *set) along() bool { return slices.Contains(s.Origins, s.ID) }
+// keptByTrigger reports whether a trigger kept the set while a batch ran. Such a set has
+// the ID of the batch's own set, and that ID is also one of its origins.
+func (s *set) keptByTrigger() bool { return slices.Contains(s.Origins, s.ID) }
 
 // changes reports whether the rows were changed instead of deleted.
 func (s *set) changes() bool { return len(s.Changed) > 0 }
@@ -132,10 +132,10 @@ func collect(rows pgx.Rows, db database.Database) ([]*set, error) {
 
 // unit is a deletion with all sets that it caused, parents before children.
 type unit struct {
-	id   int64
-	sets []*set
-	by   map[int64][]*set
-	at   map[setKey]*set
+	id       int64
+	sets     []*set
+	byID     map[int64][]*set
+	byNumber map[setKey]*set
 }
 
 // setKey identifies a set, because numbers are unique only within a database.
@@ -151,7 +151,7 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 		err = fmt.Errorf("deletion %d: %w", id, ErrUnknown)
 	}
 	if err == nil {
-		err = e.own(ctx, units[id])
+		err = e.findOwned(ctx, units[id])
 	}
 	return units[id], err
 }
@@ -201,14 +201,14 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 // newUnit collects the sets of a deletion. It copies them, because several deletions may
 // share a set and own different rows of it.
 func newUnit(id int64, roots []*set, below map[int64][]*set) *unit {
-	u := &unit{id: id, by: map[int64][]*set{}, at: map[setKey]*set{}}
+	u := &unit{id: id, byID: map[int64][]*set{}, byNumber: map[setKey]*set{}}
 	add := func(s *set) bool {
 		at := setKey{s.on.Name, s.Number}
-		if u.at[at] != nil {
+		if u.byNumber[at] != nil {
 			return false
 		}
 		one := *s
-		u.at[at], u.sets, u.by[s.ID] = &one, append(u.sets, &one), append(u.by[s.ID], &one)
+		u.byNumber[at], u.sets, u.byID[s.ID] = &one, append(u.sets, &one), append(u.byID[s.ID], &one)
 		return true
 	}
 	for _, s := range roots {
@@ -236,7 +236,7 @@ func (u *unit) sort() {
 	slices.SortFunc(u.sets, func(a, b *set) int {
 		return cmp.Or(cmp.Compare(kind(a), kind(b)), a.KeptAt.Compare(b.KeptAt), cmp.Compare(a.Number, b.Number))
 	})
-	sorted, done, ids := make([]*set, 0, len(u.sets)), map[*set]bool{}, slices.Sorted(maps.Keys(u.by))
+	sorted, done, ids := make([]*set, 0, len(u.sets)), map[*set]bool{}, slices.Sorted(maps.Keys(u.byID))
 	var add func(s *set)
 	add = func(s *set) {
 		if done[s] {
@@ -244,15 +244,15 @@ func (u *unit) sort() {
 		}
 		done[s] = true
 		for _, id := range u.causes(s, ids) {
-			for _, above := range u.by[id] {
+			for _, above := range u.byID[id] {
 				add(above)
 			}
 		}
 		for _, by := range s.Cascades {
-			for _, above := range u.by[s.ID] {
+			for _, above := range u.byID[s.ID] {
 				// The batch's own set comes first, because cascades from its rows deleted
 				// the rows of the batch's other sets.
-				if above.Relation == by.Parent && (s.along() || len(s.Origins) == 0) {
+				if above.Relation == by.Parent && (s.keptByTrigger() || len(s.Origins) == 0) {
 					add(above)
 				}
 			}
@@ -287,10 +287,10 @@ func (u *unit) causes(s *set, ids []int64) []int64 {
 // referred.
 func (u *unit) above(s *set, id int64) []*set {
 	var found []*set
-	for _, above := range u.by[id] {
+	for _, above := range u.byID[id] {
 		// Sets that triggers kept during a batch have the ID of the batch's own set,
 		// which caused them.
-		sibling := id == s.ID && !s.changes() && above.along()
+		sibling := id == s.ID && !s.changes() && above.keptByTrigger()
 		if !above.changes() && !sibling && (above.Relation == s.Parent || above.Relation == s.Root || s.Parent == 0) {
 			found = append(found, above)
 		}
@@ -298,8 +298,8 @@ func (u *unit) above(s *set, id int64) []*set {
 	return found
 }
 
-// own finds the rows of each set that belong to the deletion.
-func (e *Engine) own(ctx context.Context, u *unit) (err error) {
+// findOwned finds the rows of each set that belong to the deletion.
+func (e *Engine) findOwned(ctx context.Context, u *unit) (err error) {
 	if err := e.checkUnique(ctx, u); err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (e *Engine) checkUnique(ctx context.Context, u *unit) error {
 	if len(e.Databases) == 1 {
 		return nil
 	}
-	ids := slices.Collect(maps.Keys(u.by))
+	ids := slices.Collect(maps.Keys(u.byID))
 	for _, db := range e.Databases {
 		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("present")), ids)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -328,7 +328,7 @@ func (e *Engine) checkUnique(ctx context.Context, u *unit) error {
 			return fmt.Errorf("database %s: find sets with the same numbers: %w", db.Name, err)
 		}
 		for _, id := range found {
-			if first := u.by[id][0].on.Name; first != db.Name {
+			if first := u.byID[id][0].on.Name; first != db.Name {
 				return fmt.Errorf("deletion %d, databases %s and %s: %w", u.id, first, db.Name, ErrTwice)
 			}
 		}
@@ -347,7 +347,7 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 	}
 	all, some := true, false
 	for _, id := range s.Origins {
-		all = all && len(u.by[id]) > 0 // An origin that the unit does not contain belongs to another deletion.
+		all = all && len(u.byID[id]) > 0 // An origin that the unit does not contain belongs to another deletion.
 		for _, above := range u.above(s, id) {
 			rows := of(above)
 			all, some = all && above.Left == 0 && len(rows) == int(above.Rows), some || len(rows) > 0
@@ -358,7 +358,7 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 		return nil, nil
 	case all:
 		return upTo(s.Rows), nil
-	case s.along() && !s.changes():
+	case s.keptByTrigger() && !s.changes():
 		return e.cascaded(ctx, u, s, of)
 	}
 	keys := make([][]*string, len(s.Keys))
@@ -381,15 +381,15 @@ func (e *Engine) cascaded(ctx context.Context, u *unit, s *set, of func(*set) []
 	known := map[*set][]int32{}
 	for grew := true; grew; {
 		grew = false
-		for _, below := range u.by[s.ID] {
-			if !below.along() || below.changes() || !below.Kept {
+		for _, below := range u.byID[s.ID] {
+			if !below.keptByTrigger() || below.changes() || !below.Kept {
 				continue
 			}
 			for _, by := range below.Cascades {
 				keys := make([][]*string, len(by.Keys))
-				for _, above := range u.by[s.ID] {
+				for _, above := range u.byID[s.ID] {
 					rows := known[above]
-					if !above.along() {
+					if !above.keptByTrigger() {
 						rows = of(above)
 					}
 					if above.Relation != by.Parent || above.changes() || len(rows) == 0 {

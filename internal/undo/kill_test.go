@@ -42,7 +42,7 @@ func TestKillAtEachMessage(t *testing.T) {
 	t.Parallel()
 	tables := []string{"projects", "issues", "files", "notes", "labels"}
 	b := setup(t, levels, levelsDefinitions, "projects", "issues")
-	b.keepNotes(t)
+	b.installNoteTriggers(t)
 	before := b.all(tables...)
 	deleteProjects := func(v *dbtest.Victim) int64 {
 		b.Exec("DELETE FROM projects WHERE id > 2")
@@ -89,9 +89,9 @@ func TestKillAtEachMessage(t *testing.T) {
 	require.Equal(t, before, b.all(tables...))
 }
 
-// keepNotes installs triggers that keep the rows of notes, which a native foreign key
-// deletes.
-func (b *bundle) keepNotes(t *testing.T) {
+// installNoteTriggers installs triggers that keep the rows of notes, which a native
+// foreign key deletes.
+func (b *bundle) installNoteTriggers(t *testing.T) {
 	t.Helper()
 	pgtest.Must(triggers.Install(t.Context(), pgtest.Acquire(t, b.Pool()).Conn(), triggers.Config{
 		TrackedSchema: dbtest.Names().Tracked,

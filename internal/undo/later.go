@@ -41,7 +41,7 @@ func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 // leaveChanged records rows that the UPDATE did not find as not restored. Such a row no
 // longer has the value that the deletion wrote. If a later deletion deleted the row, the
 // report names that deletion.
-func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
+func (p *groupRestore) leaveChanged(ctx context.Context, rows []int32) error {
 	if !p.changes() || len(rows) == 0 {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (w *work) laterSets(ctx context.Context, g *restored) ([]*set, error) {
 		return nil, err
 	}
 	w.sets[key] = slices.DeleteFunc(found, func(s *set) bool {
-		own := w.unit.at[setKey{s.on.Name, s.Number}]
+		own := w.unit.byNumber[setKey{s.on.Name, s.Number}]
 		return own != nil && len(own.owned) == int(own.Rows)
 	})
 	return w.sets[key], nil
@@ -132,7 +132,7 @@ func (w *work) laterIn(ctx context.Context, g *group, keys []string, numbers []i
 	}
 	sql := fmt.Sprintf(`SELECT given.n, r.ctid FROM %s
 JOIN ROWS FROM (pg_catalog.unnest($5::pg_catalog.text[]), pg_catalog.unnest($6::pg_catalog.int4[])) AS given (key, n) ON given.key OPERATOR(pg_catalog.=) %s
-WHERE %s`, g.from(columns...), key, among)
+WHERE %s`, g.from(columns...), key, inMask)
 	var row, at int32
 	rows, _ := w.tx.Query(ctx, sql, g.args(upTo(g.rows), keys, numbers)...)
 	_, err := pgx.ForEachRow(rows, []any{&row, &at}, func() error {
@@ -151,7 +151,7 @@ WHERE %s`, g.from(columns...), key, among)
 // owns reports whether a row belongs to the deletion that is being undone. Restore undoes
 // the changes of one deletion in order, so they do not block each other.
 func (w *work) owns(s *set, row int32) bool {
-	own := w.unit.at[setKey{s.on.Name, s.Number}]
+	own := w.unit.byNumber[setKey{s.on.Name, s.Number}]
 	if own == nil {
 		return false
 	}
@@ -173,7 +173,7 @@ func (g *group) keyForm() (columns []int, key string) {
 	if len(columns) == 0 {
 		return nil, ""
 	}
-	return columns, "ARRAY[" + strings.Join(forms(dml.Qualified("r", g.KeyCols)), ", ") + "]::pg_catalog.text"
+	return columns, "ARRAY[" + strings.Join(textExpressions(dml.Qualified("r", g.KeyCols)), ", ") + "]::pg_catalog.text"
 }
 
 // rowKeys reads the keys of rows as texts, with the rows' numbers.
@@ -184,7 +184,7 @@ func (w *work) rowKeys(ctx context.Context, g *restored, rows []int32) (keys []s
 	}
 	var one string
 	var number int32
-	found, _ := w.tx.Query(ctx, fmt.Sprintf("SELECT %s, r.ctid FROM %s WHERE %s", key, g.from(columns...), among),
+	found, _ := w.tx.Query(ctx, fmt.Sprintf("SELECT %s, r.ctid FROM %s WHERE %s", key, g.from(columns...), inMask),
 		g.args(rows)...)
 	if _, err := pgx.ForEachRow(found, []any{&one, &number}, func() error {
 		keys, numbers = append(keys, one), append(numbers, number)
@@ -208,11 +208,11 @@ func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) 
 			return "", err
 		}
 		for id, u := range units {
-			own := u.at[setKey{later.set.on.Name, later.set.Number}]
+			own := u.byNumber[setKey{later.set.on.Name, later.set.Number}]
 			if own == nil {
 				continue
 			}
-			if err := e.own(ctx, u); err != nil {
+			if err := e.findOwned(ctx, u); err != nil {
 				return "", err
 			}
 			if _, found := slices.BinarySearch(own.owned, later.row); found {

@@ -134,7 +134,7 @@ func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *tabl
 		var at []int
 		var names []string
 		for _, column := range parent.KeyColumns {
-			former := t.former(&g.layout, column)
+			former := t.layoutColumn(&g.layout, column)
 			if former < 0 {
 				return nil, nil
 			}
@@ -142,7 +142,7 @@ func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *tabl
 		}
 		columns := dml.Qualified("r", names)
 		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE %s AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0",
-			keyText(columns), g.from(at...), among, strings.Join(columns, ", "))
+			keyText(columns), g.from(at...), inMask, strings.Join(columns, ", "))
 		err := tx.QueryRow(ctx, sql, g.args(rows)...).Scan(&keys)
 		return keys, problem.Doing(err, "read keys of %s", g.Name)
 	}

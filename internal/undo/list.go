@@ -128,7 +128,7 @@ func joinKeys(columns [][]*string) []string {
 func (e *Engine) waiting(ctx context.Context, units ...*unit) (map[int64]bool, error) {
 	waiting, of := map[int64]bool{}, map[int64]bool{}
 	for _, u := range units {
-		for id := range u.by {
+		for id := range u.byID {
 			of[id] = true
 		}
 	}
@@ -238,12 +238,12 @@ func (e *Engine) outline(ctx context.Context, u *unit, waiting map[int64]bool) (
 	shared, back := map[int64]bool{}, false
 	for _, s := range u.sets {
 		back = back || len(s.Restored) > 0
-		if slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.by[id]) == 0 || shared[id] }) {
+		if slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.byID[id]) == 0 || shared[id] }) {
 			shared[s.ID] = true
 		}
 	}
 	if len(shared) == 0 || back {
-		err = e.own(ctx, u)
+		err = e.findOwned(ctx, u)
 	}
 	if outlined := len(shared) > 0 && !back; outlined || errors.Is(err, ErrTwice) {
 		for _, s := range u.sets {

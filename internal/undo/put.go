@@ -26,8 +26,8 @@ const (
 	changedSince = "the row was deleted or changed since"
 )
 
-// putting restores the pending rows of a group.
-type putting struct {
+// groupRestore restores the pending rows of a group.
+type groupRestore struct {
 	*work
 	*restored
 
@@ -38,11 +38,11 @@ type putting struct {
 	waiting map[string][]int32
 }
 
-// put restores the pending rows of a group. If a statement fails, put bisects it until it
-// finds the failing rows, and marks those as not restored. It returns the rows that a
-// foreign key refused, because their parents may be restored later.
-func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32, _ error) {
-	p := &putting{
+// restoreGroup restores the pending rows of a group. If a statement fails, restoreGroup
+// bisects it until it finds the failing rows, and marks those as not restored. It returns
+// the rows that a foreign key refused, because their parents may be restored later.
+func (w *work) restoreGroup(ctx context.Context, g *restored) (waiting map[string][]int32, _ error) {
+	p := &groupRestore{
 		work: w, restored: g, parts: slices.Collect(slices.Chunk(g.pending, mostRows)),
 		waiting: map[string][]int32{},
 	}
@@ -55,7 +55,7 @@ func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32
 		}
 		rows := p.parts[0]
 		p.parts = p.parts[1:]
-		if err := p.part(ctx, rows); err != nil {
+		if err := p.restorePart(ctx, rows); err != nil {
 			return nil, fmt.Errorf("restore rows of %s: %w", g.Name, err)
 		}
 	}
@@ -63,20 +63,20 @@ func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32
 }
 
 // retry inserts rows, without the excluded ones, as the next part.
-func (p *putting) retry(rows, excluded []int32) {
+func (p *groupRestore) retry(rows, excluded []int32) {
 	if rows = without(rows, excluded); len(rows) > 0 {
 		p.parts = slices.Insert(p.parts, 0, rows)
 	}
 }
 
 // halve splits rows into the next two parts.
-func (p *putting) halve(rows []int32) {
+func (p *groupRestore) halve(rows []int32) {
 	p.parts = slices.Insert(p.parts, 0, rows[:len(rows)/2], rows[len(rows)/2:])
 }
 
-// part restores rows with one statement. If that fails for some rows, part marks them as
-// not restored, or adds smaller parts for a retry.
-func (p *putting) part(ctx context.Context, rows []int32) error {
+// restorePart restores rows with one statement. If that fails for some rows, restorePart
+// marks them as not restored, or adds smaller parts for a retry.
+func (p *groupRestore) restorePart(ctx context.Context, rows []int32) error {
 	// The savepoint is not in the batch, because SendBatch prepares all statements first.
 	// A statement that cannot be prepared would fail before the savepoint is set.
 	if _, err := p.tx.Exec(ctx, "SAVEPOINT sexton"); err != nil {
@@ -120,7 +120,7 @@ func (p *putting) part(ctx context.Context, rows []int32) error {
 }
 
 // statement restores rows with one statement. It returns the rows that were restored.
-func (p *putting) statement(ctx context.Context, rows []int32) (back restoredRows, err error) {
+func (p *groupRestore) statement(ctx context.Context, rows []int32) (back restoredRows, err error) {
 	sql, args := p.insert(), p.args(rows)
 	if p.changes() {
 		sql, args = p.update(), p.args(rows, p.Written)
@@ -148,40 +148,40 @@ func (p *putting) statement(ctx context.Context, rows []int32) (back restoredRow
 }
 
 // insert returns the statement that inserts the rows for which the mask $4 is true.
-func (p *putting) insert() string {
+func (p *groupRestore) insert() string {
 	var names, values []string
 	var columns []int
 	for column := range p.Columns {
-		if name, kind := p.table.present(&p.layout, column); name != "" {
+		if name, kind := p.table.currentColumn(&p.layout, column); name != "" {
 			names, values, columns = append(names, pgcatalog.Quote(name)),
 				append(values, p.value(p.table, column, kind)), append(columns, column)
 		}
 	}
 	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s "+
 		"RETURNING 0, child.tableoid, child.ctid::pg_catalog.text",
-		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), among)
+		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), inMask)
 }
 
 // update returns the statement that sets rows to their former values if the mask $4 is
 // true for them. It skips rows that no longer have the values that the deletion wrote.
-func (p *putting) update() string {
+func (p *groupRestore) update() string {
 	var set []string
 	columns, terms := p.table.byKey(p.group, "child")
 	for i, column := range p.Changed {
 		at := p.column(column)
-		name, kind := p.table.present(&p.layout, at)
+		name, kind := p.table.currentColumn(&p.layout, at)
 		name = pgcatalog.Quote(name)
 		columns, set = append(columns, at), append(set, name+" = "+p.value(p.table, at, kind))
 		terms = append(terms, p.wrote(i, "child."+name, kind))
 	}
 	return fmt.Sprintf("UPDATE %s AS child SET %s FROM %s WHERE %s AND %s RETURNING r.ctid, child.tableoid, child.ctid::pg_catalog.text",
-		p.table.Name, strings.Join(set, ", "), p.from(columns...), strings.Join(terms, " AND "), among)
+		p.table.Name, strings.Join(set, ", "), p.from(columns...), strings.Join(terms, " AND "), inMask)
 }
 
 // wrote returns the condition that a value is equal to the value that the deletion wrote
 // into the i-th changed column. $5 is the kept text of the written value. For several
 // columns it is the text of an array.
-func (p *putting) wrote(i int, value, kind string) string {
+func (p *groupRestore) wrote(i int, value, kind string) string {
 	if p.Written == nil {
 		return "pg_catalog.num_nonnulls(" + value + ") OPERATOR(pg_catalog.=) 0"
 	}
@@ -204,7 +204,7 @@ func (w *work) taken(ctx context.Context, g *group, t *table, rows []int32) ([]i
 		return nil, false, nil
 	}
 	sql := fmt.Sprintf("SELECT r.ctid FROM %s WHERE %s AND EXISTS (SELECT FROM %s AS other WHERE %s) ORDER BY 1",
-		g.from(columns...), among, t.Name, strings.Join(terms, " AND "))
+		g.from(columns...), inMask, t.Name, strings.Join(terms, " AND "))
 	found, _ := w.tx.Query(ctx, sql, g.args(rows)...)
 	taken, err := pgx.CollectRows(found, pgx.RowTo[int32])
 	if err != nil {
@@ -215,15 +215,15 @@ func (w *work) taken(ctx context.Context, g *group, t *table, rows []int32) ([]i
 
 // orphans marks changed rows whose parent does not exist as not restored, and returns
 // them.
-func (p *putting) orphans(ctx context.Context, back *restoredRows) (orphans []int32, _ error) {
+func (p *groupRestore) orphans(ctx context.Context, back *restoredRows) (orphans []int32, _ error) {
 	for _, c := range p.checks {
-		lacking, err := p.lacking(ctx, []check{c}, back)
+		lacking, err := p.lacksParents(ctx, []check{c}, back)
 		if err != nil || !lacking {
 			return orphans, err
 		}
 		var row int32
 		var at position
-		links, _ := p.tx.Query(ctx, c.links(), back.args(&c)...)
+		links, _ := p.tx.Query(ctx, c.parentLinks(), back.args(&c)...)
 		if _, err := pgx.ForEachRow(links, []any{&row, &at.relation, &at.tid}, func() error {
 			if at.relation == 0 {
 				orphans = append(orphans, row)
@@ -243,7 +243,7 @@ func (p *putting) orphans(ctx context.Context, back *restoredRows) (orphans []in
 // divide marks the rows of a failed statement as not restored, or adds parts that retry
 // fewer of them. It returns errors that do not depend on the rows, such as a lost
 // connection.
-func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
+func (p *groupRestore) divide(ctx context.Context, rows []int32, err error) error {
 	var pgErr *pgconn.PgError
 	switch {
 	case !errors.As(err, &pgErr), p.tx.Conn().IsClosed(), batch.Judge(err).Lock():
@@ -272,7 +272,7 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 	// row.
 	all := strings.HasPrefix(pgErr.Code, "42") && pgErr.Routine != "ExecWithCheckOptions" ||
 		pgErr.Code == "23502" && slices.Contains(p.table.Columns, pgErr.ColumnName) &&
-			p.table.former(&p.layout, pgErr.ColumnName) < 0
+			p.table.layoutColumn(&p.layout, pgErr.ColumnName) < 0
 	switch reason := p.reason(pgErr); {
 	case len(rows) > 1 && !all:
 		p.halve(rows)
@@ -287,7 +287,7 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 // reason returns the reason for which the database refuses rows. It contains no values,
 // because every reader of the status page sees it. The detail of an error contains rows,
 // so it is left out. The message of a data error contains values, so it is replaced.
-func (p *putting) reason(err *pgconn.PgError) string {
+func (p *groupRestore) reason(err *pgconn.PgError) string {
 	reason := err.Message
 	switch {
 	case strings.HasPrefix(err.Code, "22"):

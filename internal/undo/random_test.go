@@ -14,9 +14,9 @@ import (
 	"sexton/internal/undo"
 )
 
-// world is a random schema with the statements of an application. Each table refers to
-// some of the tables, and may refer to itself.
-type world struct {
+// randomSchema is a random schema with the statements of an application. Each table
+// refers to some of the tables, and may refer to itself.
+type randomSchema struct {
 	tables, yaml string
 	names        []string
 	// statements are the statements of the application. deletions are the indexes of its
@@ -27,8 +27,8 @@ type world struct {
 
 const rowsEach = 40
 
-func randomWorld(random *rand.Rand) *world {
-	w := &world{}
+func newRandomSchema(random *rand.Rand) *randomSchema {
+	w := &randomSchema{}
 	n := 3 + random.IntN(3)
 	var tables, yaml, fill strings.Builder
 	for i := range n {
@@ -106,7 +106,7 @@ func TestRestoredDatabaseEqualsDatabaseWithoutDeletion(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 20))
-			w := randomWorld(random)
+			w := newRandomSchema(random)
 			wrong := map[int]bool{}
 			for _, place := range random.Perm(len(w.deletions))[:1+random.IntN(min(3, len(w.deletions)))] {
 				wrong[w.deletions[place]] = true
@@ -142,21 +142,21 @@ func TestRestoredDatabaseEqualsDatabaseWithoutDeletion(t *testing.T) {
 				}
 			}
 			var left []undo.Left
-			of := map[string]int64{}
+			deletions := map[string]int64{}
 			for restored := int64(1); restored > 0; { // A row whose parent belongs to another deletion can be restored only after that parent.
 				left, restored = nil, 0
 				for _, unit := range units {
 					report := b.restore(t, unit)
 					left, restored = append(left, report.Left...), restored+report.Restored
 					for _, l := range report.Left {
-						of[l.Table+" "+l.Key] = unit
+						deletions[l.Table+" "+l.Key] = unit
 					}
 				}
 			}
 			b.drain(t, 0)
 			other.drain(t, 0)
 			want, got := other.rows(w.names), b.rows(w.names)
-			requireReasons(t, left, want, referred, of)
+			requireReasons(t, left, want, referred, deletions)
 			for _, l := range left {
 				delete(want, l.Table+" "+l.Key)
 				delete(got, l.Table+" "+l.Key)
@@ -186,10 +186,12 @@ func (b *bundle) references(names []string) map[string][]string {
 // the row does not exist in the database without the deletion, or one of its parents is
 // missing there or is also in left. If rows of several deletions depend on each other,
 // the reason may name another parent than the missing one.
-func requireReasons(t *testing.T, left []undo.Left, rows map[string]string, referred map[string][]string, of map[string]int64) {
+func requireReasons(t *testing.T, left []undo.Left, rows map[string]string, referred map[string][]string,
+	deletions map[string]int64,
+) {
 	t.Helper()
-	stays := map[string]bool{}
-	several := len(slices.Compact(slices.Sorted(maps.Values(of)))) > 1
+	explained := map[string]bool{}
+	several := len(slices.Compact(slices.Sorted(maps.Values(deletions)))) > 1
 	reasonHolds := func(l undo.Left) bool {
 		row := l.Table + " " + l.Key
 		missing, is := strings.CutPrefix(l.Reason, "its parent row in ")
@@ -199,21 +201,21 @@ func requireReasons(t *testing.T, left []undo.Left, rows map[string]string, refe
 		}
 		require.True(t, is || l.Reason == "its parent was not restored", "%v", l)
 		return slices.ContainsFunc(referred[row], func(parent string) bool {
-			others := of[parent] != 0 && of[parent] != of[row]
+			others := deletions[parent] != 0 && deletions[parent] != deletions[row]
 			return others || (!is || several || strings.HasPrefix(parent, missing+" ")) &&
-				(rows[parent] == "" || stays[parent])
+				(rows[parent] == "" || explained[parent])
 		})
 	}
-	for before := -1; before < len(stays); {
-		before = len(stays)
+	for before := -1; before < len(explained); {
+		before = len(explained)
 		for _, l := range left {
-			if key := l.Table + " " + l.Key; !stays[key] && reasonHolds(l) {
-				stays[key] = true
+			if key := l.Table + " " + l.Key; !explained[key] && reasonHolds(l) {
+				explained[key] = true
 			}
 		}
 	}
 	for _, l := range left {
-		require.True(t, stays[l.Table+" "+l.Key], "%v is not restored although its parents exist", l)
+		require.True(t, explained[l.Table+" "+l.Key], "%v is not restored although its parents exist", l)
 	}
 }
 

@@ -306,10 +306,10 @@ func (w *work) run(ctx context.Context, sets []*set) error {
 	if err := setValueSettings(ctx, w.tx); err != nil {
 		return err
 	}
-	if err := w.stop(ctx); err != nil {
+	if err := w.deleteTombstones(ctx); err != nil {
 		return err
 	}
-	if err := w.mark(ctx); err != nil {
+	if err := w.markRestored(ctx); err != nil {
 		return err
 	}
 	return w.engine.point("marked")
@@ -331,7 +331,7 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 	var last *restored
 	for _, s := range sets {
 		t := w.tables[s.layout.ID]
-		wanted, orphaned, err := w.wanted(ctx, s)
+		wanted, orphaned, err := w.rowsToRestore(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -356,7 +356,7 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 		for _, row := range orphaned {
 			g.leave("its parent was not restored", before+row)
 		}
-		reason := g.unable(w.silent)
+		reason := g.obstacle(w.silent)
 		for _, row := range wanted {
 			if reason != "" {
 				g.leave(reason, before+row)
@@ -411,10 +411,10 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 	return nil
 }
 
-// wanted returns the rows of a set that must be restored. orphaned are the rows whose
-// parent is missing in another database or whose parent table does not exist.
+// rowsToRestore returns the rows of a set that must be restored. orphaned are the rows
+// whose parent is missing in another database or whose parent table does not exist.
 // leaveDangling later finds rows without a parent in this database.
-func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, err error) {
+func (w *work) rowsToRestore(ctx context.Context, s *set) (wanted, orphaned []int32, err error) {
 	of := func(above *set) []int32 {
 		switch t, ours := w.tables[above.layout.ID]; {
 		case above.on.Name != w.db.Name:
@@ -437,8 +437,8 @@ func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, er
 	return without(wanted, s.Restored), without(without(s.owned, wanted), s.Restored), nil
 }
 
-// unable returns the reason for which no row of the group can be restored, or "".
-func (g *restored) unable(silent bool) string {
+// obstacle returns the reason for which no row of the group can be restored, or "".
+func (g *restored) obstacle(silent bool) string {
 	switch {
 	case g.table == nil:
 		return "its table does not exist"
@@ -450,7 +450,7 @@ func (g *restored) unable(silent bool) string {
 		return "its table now has a different primary key"
 	}
 	for _, column := range g.Changed {
-		if name, _ := g.table.present(&g.layout, g.column(column)); name == "" {
+		if name, _ := g.table.currentColumn(&g.layout, g.column(column)); name == "" {
 			return "column " + column + " does not exist"
 		}
 	}
@@ -513,7 +513,7 @@ func (w *work) attempt(ctx context.Context, deferred bool) (done bool, _ error) 
 		if err := w.leaveChangedLater(ctx, g); err != nil {
 			return false, err
 		}
-		if _, err := w.put(ctx, g); err != nil {
+		if _, err := w.restoreGroup(ctx, g); err != nil {
 			return false, err
 		}
 	}
@@ -535,7 +535,7 @@ func (w *work) insertAll(ctx context.Context) error {
 		clear(refused)
 		for _, g := range w.deleted {
 			before := len(g.back.rows)
-			waiting, err := w.put(ctx, g)
+			waiting, err := w.restoreGroup(ctx, g)
 			if err != nil {
 				return err
 			}
@@ -556,9 +556,9 @@ func (w *work) insertAll(ctx context.Context) error {
 	return nil
 }
 
-// stop deletes the tombstones of restored parents, so that no worker deletes their
-// children.
-func (w *work) stop(ctx context.Context) error {
+// deleteTombstones deletes the tombstones of restored parents, so that no worker deletes
+// their children.
+func (w *work) deleteTombstones(ctx context.Context) error {
 	for _, g := range w.deleted {
 		keys, err := w.engine.tombstoneKeys(ctx, w.tx, g.group, g.table, g.back.rows)
 		if err != nil {
@@ -574,9 +574,9 @@ func (w *work) stop(ctx context.Context) error {
 	return nil
 }
 
-// mark stores which rows are restored. If there are several databases, it also records
-// which parents exist, because rows of other databases refer to them.
-func (w *work) mark(ctx context.Context) error {
+// markRestored stores which rows are restored. If there are several databases, it also
+// records which parents exist, because rows of other databases refer to them.
+func (w *work) markRestored(ctx context.Context) error {
 	var marks pgx.Batch
 	for _, g := range slices.Concat(w.deleted, w.changed) {
 		back := map[*set][]int32{}
@@ -617,7 +617,7 @@ func (w *work) report(ctx context.Context, report *Report) error {
 		report.Restored += int64(len(g.back.rows))
 		if g.table != nil && !g.changes() {
 			for at, column := range g.Columns {
-				if name, _ := g.table.present(&g.layout, at); name == "" {
+				if name, _ := g.table.currentColumn(&g.layout, at); name == "" {
 					report.notef("column %s of %s does not exist", column, g.Name)
 				}
 			}

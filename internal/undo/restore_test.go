@@ -112,7 +112,7 @@ INSERT INTO pale SELECT i, i, 9 FROM generate_series(1, 10) AS i`, `
 files: [{table: folders, column: owner_id, on_delete: async_delete, event: [key, rows]}]
 links: [{table: folders, column: owner_id, on_delete: async_nullify}]
 `, "folders")
-	b.keepBelow(t)
+	b.installCascadeTriggers(t)
 	tables := []string{"folders", "files", "links", "native", "pale"}
 	before := b.all(tables...)
 	b.delete(t, "folders")

@@ -72,8 +72,8 @@ func (g *group) args(rows []int32, more ...any) []any {
 	return append([]any{ids, numbers, g.before, mask}, more...)
 }
 
-// among is the SQL condition that is true for the rows in the mask $4.
-const among = "($4::pg_catalog.bool[] IS NULL OR ($4::pg_catalog.bool[])[r.ctid])"
+// inMask is the SQL condition that is true for the rows in the mask $4.
+const inMask = "($4::pg_catalog.bool[] IS NULL OR ($4::pg_catalog.bool[])[r.ctid])"
 
 // texts is the type of the array in which values are kept as texts.
 const texts = "pg_catalog.text[]"
@@ -133,9 +133,9 @@ func (t *table) parse(names pgcatalog.Names, kept, kind string) string {
 	return names.Render(fmt.Sprintf(`"sexton".undo_value(%s, NULL::%s)`, kept, kind))
 }
 
-// forms returns SQL expressions for the texts of values. The texts are compared byte by
-// byte.
-func forms(values []string) []string {
+// textExpressions returns SQL expressions for the texts of values. The texts are compared
+// byte by byte.
+func textExpressions(values []string) []string {
 	texts := make([]string, len(values))
 	for i, value := range values {
 		texts[i] = "pg_catalog.format('%s', " + value + `) COLLATE pg_catalog."C"`
@@ -209,10 +209,10 @@ func (e *Engine) readTable(ctx context.Context, tx pgx.Tx, database string, l *l
 	return found, nil
 }
 
-// present returns the current name and type of a column of a layout, or empty texts if it
-// does not exist. In the same table a column is found by its number, and in another table
-// by its name.
-func (t *table) present(l *layout, column int) (name, kind string) {
+// currentColumn returns the current name and type of a column of a layout, or empty texts
+// if it does not exist. In the same table a column is found by its number, and in another
+// table by its name.
+func (t *table) currentColumn(l *layout, column int) (name, kind string) {
 	at := slices.Index(t.Columns, l.Columns[column])
 	if t.Same {
 		at = slices.Index(t.Numbers, l.Numbers[column])
@@ -223,11 +223,11 @@ func (t *table) present(l *layout, column int) (name, kind string) {
 	return t.Columns[at], t.Types[at]
 }
 
-// former returns the index in the layout of a column of the current table, or -1 if the
-// column was not kept.
-func (t *table) former(l *layout, column string) int {
+// layoutColumn returns the index in the layout of a column of the current table, or -1 if
+// the column was not kept.
+func (t *table) layoutColumn(l *layout, column string) int {
 	for at := range l.Columns {
-		if name, _ := t.present(l, at); name == column {
+		if name, _ := t.currentColumn(l, at); name == column {
 			return at
 		}
 	}
@@ -243,7 +243,7 @@ func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 		if at < 0 {
 			return nil, nil
 		}
-		name, kind := t.present(&g.layout, at)
+		name, kind := t.currentColumn(&g.layout, at)
 		own, known := t.own[name]
 		if !known || len(t.own) != len(g.KeyCols) {
 			return nil, nil
@@ -260,7 +260,7 @@ func (t *table) retyped(s *set) *set {
 	one := *s
 	one.Arrays = slices.Clone(s.Arrays)
 	for at := range one.Arrays {
-		if name, kind := t.present(&s.layout, at); name != "" && kind != s.Types[at] {
+		if name, kind := t.currentColumn(&s.layout, at); name != "" && kind != s.Types[at] {
 			one.Arrays[at] = texts
 		}
 	}
@@ -287,7 +287,7 @@ func (e *Engine) keysOf(ctx context.Context, g *group, columns []string, rows []
 		}
 		terms[i] = fmt.Sprintf("pg_catalog.array_agg(r.%s::pg_catalog.text ORDER BY r.ctid)", pgcatalog.Quote(column))
 	}
-	sql := fmt.Sprintf("SELECT %s FROM %s WHERE %s", strings.Join(terms, ", "), g.from(at...), among)
+	sql := fmt.Sprintf("SELECT %s FROM %s WHERE %s", strings.Join(terms, ", "), g.from(at...), inMask)
 	return e.within(ctx, g.on, func(tx pgx.Tx) error {
 		found, targets := make([][]*string, len(columns)), make([]any, len(columns))
 		for i := range found {
@@ -324,7 +324,7 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 			names[i], given[i] = fmt.Sprintf("k%d", i), "r."+pgcatalog.Quote(s.Via[i])
 			terms[i] = given[i] + "::pg_catalog.text OPERATOR(pg_catalog.=) k." + names[i]
 			if reference != nil && child != nil {
-				if name, kind := child.present(&s.layout, via[i]); name == s.Via[i] && kind == s.Types[via[i]] {
+				if name, kind := child.currentColumn(&s.layout, via[i]); name == s.Via[i] && kind == s.Types[via[i]] {
 					terms[i] = reference.Compare[i].Equal(g.value(child, via[i], kind),
 						"k."+names[i]+"::"+parent.KeyTypes[i])
 				}
@@ -333,7 +333,7 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 		// num_nulls excludes forgotten rows, because a domain may refuse their NULLs.
 		sql := fmt.Sprintf("SELECT r.ctid FROM %s WHERE %s AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 AND "+
 			"EXISTS (SELECT FROM ROWS FROM (%s) AS k (%s) WHERE %s) ORDER BY 1",
-			g.from(via...), among, strings.Join(given, ", "), strings.Join(from, ", "), strings.Join(names, ", "),
+			g.from(via...), inMask, strings.Join(given, ", "), strings.Join(from, ", "), strings.Join(names, ", "),
 			strings.Join(terms, " AND "))
 		found, _ := tx.Query(ctx, sql, args...)
 		rows, err = pgx.CollectRows(found, pgx.RowTo[int32])

@@ -59,7 +59,7 @@ func TestRowsOfInheritingTablesAreNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, folders+heirs+c.ddl, foldersDefinitions, "folders")
-			b.keepBelow(t)
+			b.installCascadeTriggers(t)
 			before := b.all("folders", "ONLY files")
 			b.delete(t, "folders")
 			require.Equal(t, c.state, b.last(t).State)

@@ -84,7 +84,7 @@ CREATE TABLE pairs (id bigint PRIMARY KEY, day date DEFAULT '2021-02-01', moment
 INSERT INTO folders VALUES ('2021-02-01', '2021-02-01 00:00+00', '{"a,b"}'), ('2021-03-13', '2021-03-13 00:00+00', '{c}');
 INSERT INTO days VALUES (1, '2021-03-13'); INSERT INTO moments VALUES (1, '2021-03-13 00:00+00'); INSERT INTO tags VALUES (1, '{c}');
 INSERT INTO pairs VALUES (1, '2021-03-13', '2021-03-13 00:00+00')`, foldersDefinitions, "folders")
-	b.keepBelow(t)
+	b.installCascadeTriggers(t)
 	b.configure("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'")
 	tables := []string{"folders", "days", "moments", "tags", "pairs"}
 	before := b.all(tables...)
