@@ -2,7 +2,7 @@ package config
 
 import (
 	"cmp"
-	_ "embed" // Package embed sets Schema.
+	_ "embed" // go:embed requires this import.
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,8 +18,8 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// Components returns the keys of the enabled components. The order is that of the fields
-// of Config, and undo is last.
+// Components returns the keys of the enabled components in the order of the fields of
+// Config. The key undo is last.
 func (c *Config) Components() []string {
 	var keys []string
 	all := reflect.ValueOf(c).Elem()
@@ -90,7 +90,7 @@ type DeleteColumns struct {
 	Columns []string `yaml:"columns,required"`
 	// Event writes an event with the keys of the deleted rows for each batch. Its value
 	// is true to include only the keys, or a list of further columns to include.
-	// CleanerClass is GitLab's name for event: true.
+	// CleanerClass, a key of GitLab's files, has the same effect as event: true.
 	Event        yamlfile.Columns `yaml:"event"`
 	CleanerClass string           `yaml:"cleaner_class"`
 }
@@ -103,7 +103,7 @@ func (d DeleteColumns) EmitsEvent() bool { return d.Event != nil || d.CleanerCla
 type MoveColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
-	// Always moves the rows also if the user is deleted with hard_delete.
+	// Always moves the rows even if the user is deleted with hard_delete.
 	Always bool `yaml:"always"`
 	// Conditions select the rows that are moved: a row must meet all of them. Other rows
 	// are treated as if the user were deleted with hard_delete.
@@ -249,8 +249,8 @@ type AdjournedGroups struct {
 	// Groups names the table of groups and its columns. Without it, the tables must have
 	// GitLab's columns, and GitLab's rules apply.
 	Groups Groups `yaml:"groups"`
-	// Period is the time between mark and deletion, such as 30d. It requires Groups.
-	// GitLab's period is read from application_settings.
+	// Period is the time between the mark and the deletion of a group, such as 30d. It
+	// requires Groups. GitLab's period is read from application_settings.
 	Period Days `yaml:"period"`
 	// PeriodColumn is an integer column of the group with the group's own number of days.
 	// If it is NULL, Period applies. It requires Groups.
@@ -287,7 +287,7 @@ type ExternalDiffs struct {
 // DiffRule is always or outdated. It selects the diffs to move.
 type DiffRule string
 
-// Choices lists the rules.
+// Choices returns the rules.
 func (DiffRule) Choices() []string { return []string{"always", "outdated"} }
 
 // Retention configures the deletion of expired rows.
@@ -318,7 +318,8 @@ type RetentionRule struct {
 	Column string `yaml:"column,required"`
 	// Keep is the age after which a row is deleted, such as 90d or 12h.
 	Keep Age `yaml:"keep,required"`
-	// Unit is required if the column is an integer or bigint: s or ms since 1970.
+	// Unit is the unit of a column of type integer or bigint: s or ms since 1970. It is
+	// required for these types.
 	Unit EpochUnit `yaml:"unit"`
 	// Conditions select the rows that are deleted: a row must meet all of them. Other
 	// rows are kept.
@@ -342,8 +343,8 @@ func (c *Config) RetentionDatabases() []string {
 	return names
 }
 
-// retention replaces an empty database of a retention rule by the jobs database. It
-// reports databases that are not configured.
+// retention sets the database of rules that name none to the jobs database. It reports
+// rules whose database is not configured.
 func (v *validator) retention() {
 	names := v.config.DatabaseNames()
 	for i := range v.config.Retention.Rules {

@@ -15,7 +15,7 @@ import (
 // Config is the effective configuration. Load checks it, and it is not changed
 // afterwards.
 type Config struct {
-	// Databases has at least one entry. The order is that of the file.
+	// Databases lists at least one database, in the order of the file.
 	Databases        []Database       `yaml:"databases,keyed"`
 	Jobs             Jobs             `yaml:"jobs"`
 	LooseForeignKeys LooseForeignKeys `yaml:"loose_foreign_keys"`
@@ -43,18 +43,18 @@ type Database struct {
 	// ListenURL is a direct connection for LISTEN, if URL leads to a transaction pooler.
 	// The default is URL.
 	ListenURL URL `yaml:"listen_url"`
-	// Schema is the schema of the tables that are named without a schema.
+	// Schema is the schema that applies to table names without a schema.
 	Schema string `default:"public" yaml:"schema"`
 	// SearchPath is the search_path with which the application's triggers run in batches.
 	// With auto, it is the search_path of the role or the database.
 	SearchPath string `default:"auto" yaml:"search_path"`
-	// Tables lists shell patterns. If several databases have a table of the same name, it
-	// belongs to the database whose patterns match.
+	// Tables lists shell patterns of table names. If several databases have a table of
+	// the same name, the table of the database whose patterns match is used.
 	Tables []string `yaml:"tables"`
 	// Pace limits one run of the loose foreign keys. The pace adaptive does not limit the
 	// number of rows.
 	Pace Pace `default:"adaptive" yaml:"pace"`
-	// Limits replace the limits of the pace.
+	// Limits overrides the limits of the pace.
 	Limits Limits `yaml:"limits"`
 }
 
@@ -88,7 +88,8 @@ type Limits struct {
 // keys.
 type Pace string
 
-// The constants are all values of Pace.
+// Normal, Turbo and Adaptive are the values of Pace. Normal and Turbo limit the numbers
+// of rows, and the limits of Turbo are higher.
 const (
 	Normal Pace = "normal"
 	Turbo  Pace = "turbo"
@@ -97,7 +98,7 @@ const (
 	Adaptive Pace = "adaptive"
 )
 
-// Choices lists the paces.
+// Choices returns the names of all paces.
 func (Pace) Choices() []string { return []string{string(Normal), string(Turbo), string(Adaptive)} }
 
 // Limits returns the limits of the pace. 0 rows means that the number is not limited.
@@ -129,10 +130,10 @@ type Jobs struct {
 	// Reindex is the schedule on which River rebuilds the indexes of its tables.
 	Reindex Schedule `default:"0 3 * * *" yaml:"reindex"`
 	// LockTimeout limits how long a statement on the application's tables waits for one
-	// lock. A value above two thirds of StatementTimeout is reduced to that.
+	// lock. The effective limit is at most two thirds of StatementTimeout.
 	LockTimeout time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
-	// StatementTimeout limits the duration of a statement on the application's tables. It
-	// is at most 1m0s. A longer timeout also makes leases longer.
+	// StatementTimeout limits the duration of a statement on the application's tables.
+	// The maximum is 1m0s. A longer timeout also makes leases longer.
 	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`
 	// ReplicaLag is the largest accepted lag of a replica. If a replica lags more, runs
 	// that have a target duration wait. 0s disables the limit.
@@ -152,8 +153,8 @@ type LooseForeignKeys struct {
 	// Definitions lists the files with the definitions. Their paths are relative to the
 	// file that names them. The default is loose_foreign_keys.yml.
 	Definitions []string `yaml:"definitions"`
-	// Truncate determines the effect of TRUNCATE of a tracked table. With reject, the
-	// statement fails with a hint. With ignore, it runs, and the deletions are not
+	// Truncate determines the effect of TRUNCATE on a tracked table. With reject,
+	// TRUNCATE fails with a hint. With ignore, TRUNCATE runs, and the deletions are not
 	// recorded.
 	Truncate TruncatePolicy `default:"reject" yaml:"truncate"`
 	// Target is the intended duration of a statement.
@@ -176,10 +177,11 @@ type Undo struct {
 	// Keep is the time for which deleted rows are kept, in full days. With 0s, no rows
 	// are kept.
 	Keep time.Duration `check:"not negative" default:"0s" yaml:"keep"`
-	// Tables lists the parents whose deletions can be undone, with the names of the
-	// definitions. The default is all parents except users.
+	// Tables lists the parents whose deletions can be undone. The names are written as in
+	// the definitions. The default is all parents except users.
 	Tables []string `yaml:"tables"`
-	// Users also keeps rows of users, and rows that are deleted with users.
+	// Users also keeps the deleted rows of users, and the rows that are deleted with
+	// them.
 	Users bool `yaml:"users"`
 	// ExcludeTables lists tables whose rows are not kept. Rows that are deleted with such
 	// a row are not kept either.
@@ -195,8 +197,8 @@ type Undo struct {
 	// MaxSize is the maximum number of bytes that are kept in each database. 0 disables
 	// the limit.
 	MaxSize int `check:"not negative" default:"0" yaml:"max_size"`
-	// WhenFull determines the effect of rows that do not fit into MaxSize. The choices
-	// are those of LargeRows.
+	// WhenFull determines the effect of a row that does not fit into MaxSize. With
+	// left_out, the row is deleted without being kept. With wait, the clean-up waits.
 	WhenFull Overflow `default:"left_out" yaml:"when_full"`
 	// FireTriggers fires the application's triggers for restored rows.
 	FireTriggers bool `yaml:"fire_triggers"`
@@ -209,7 +211,7 @@ type Undo struct {
 func (u Undo) On() bool { return u.Keep > 0 }
 
 // Covers reports whether rows are kept when a row of the given parent table is deleted.
-// Configured names without a schema refer to the schema tracked.
+// Configured table names without a schema refer to the schema that tracked names.
 func (u Undo) Covers(tracked, schema, table string) bool {
 	return u.On() && (len(u.Tables) == 0 || names(u.Tables, tracked, schema, table)) &&
 		!u.Spares(tracked, schema, table)
@@ -244,7 +246,7 @@ const (
 	Waits   Overflow = "wait"
 )
 
-// Choices lists the values of Overflow.
+// Choices returns the values of Overflow.
 func (Overflow) Choices() []string { return []string{string(LeftOut), string(Waits)} }
 
 // Duty is the share of its time that a run works, in percent.
@@ -278,7 +280,7 @@ func (d *Duty) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// TruncatePolicy determines the effect of TRUNCATE of a tracked parent.
+// TruncatePolicy determines the effect of TRUNCATE on a tracked parent.
 type TruncatePolicy string
 
 // TruncateReject makes the statement fail. TruncateIgnore lets it run without recording
@@ -288,7 +290,7 @@ const (
 	TruncateIgnore TruncatePolicy = "ignore"
 )
 
-// Choices lists the policies.
+// Choices returns the values of TruncatePolicy.
 func (TruncatePolicy) Choices() []string {
 	return []string{string(TruncateReject), string(TruncateIgnore)}
 }
@@ -331,7 +333,7 @@ type Log struct {
 // Level is the lowest level that is logged: debug, info, warn or error.
 type Level string
 
-// Choices lists the levels.
+// Choices returns the levels.
 func (Level) Choices() []string { return []string{"debug", "info", "warn", "error"} }
 
 // Format is auto, text or json.
@@ -344,7 +346,7 @@ const (
 	FormatJSON Format = "json"
 )
 
-// Choices lists the formats.
+// Choices returns the formats.
 func (Format) Choices() []string {
 	return []string{string(FormatAuto), string(FormatText), string(FormatJSON)}
 }

@@ -138,9 +138,9 @@ func isSecretKey(key string) bool {
 	})
 }
 
-// checkURL returns what is wrong with a connection string, and the fix. It does not
-// return the parser's message, which repeats parts of a malformed string and may contain
-// the password.
+// checkURL returns a description of what is wrong with a connection string, and the fix.
+// It does not return the parser's message, which repeats parts of a malformed string and
+// may contain the password.
 func checkURL(u URL) (message, fix string) {
 	if strings.TrimSpace(string(u)) == "" {
 		return "is empty", "write postgres://user:password@host:5432/database"

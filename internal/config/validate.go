@@ -312,8 +312,9 @@ func (v *validator) users() {
 	}
 }
 
-// groups checks the keys of adjourned_groups that depend on the table of groups. A
-// configured table requires some keys, and GitLab's table excludes them.
+// groups checks the keys of adjourned_groups that depend on the table of groups. With a
+// configured table, groups.key, groups.marked_on and period are required. With GitLab's
+// table, the keys of a configured table are errors.
 func (v *validator) groups() {
 	a := &v.config.AdjournedGroups
 	if a.Groups.Table == "" {
