@@ -52,8 +52,8 @@ func (t Target) prepared(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 
 func (t Target) oldAge() time.Duration { return cmp.Or(t.OldTransaction, oldTransaction) }
 
-// overdue is the time after which a due tombstone is a finding. Parents take turns, so a
-// large backlog of one parent does not delay other parents for this long.
+// overdue is the time after which a due tombstone is a finding. Runs process the parents
+// in turn, so a large backlog of one parent does not delay other parents for this long.
 const overdue = time.Hour
 
 // tombstones finds tombstones whose parent no definition names, and overdue tombstones.

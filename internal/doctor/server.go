@@ -73,8 +73,8 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 }
 
 // tooShort lists the timeouts that end sessions or statements. least is the shortest
-// value that does not affect Sexton, and effect describes a shorter value. Batches set
-// the first three timeouts themselves, but other statements of a run do not.
+// value that does not affect Sexton, and effect is the effect of a shorter value. Batches
+// set the first three timeouts themselves, but other statements of a run do not.
 var tooShort = []struct { //nolint:gochecknoglobals // a table
 	name   string
 	least  time.Duration
