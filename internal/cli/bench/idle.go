@@ -17,8 +17,9 @@ const idleAfter = 12 * time.Second
 // Idle measures the memory, transactions and connections of an idle worker. The worker
 // has processed tombstones before.
 func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
-	// On a server with autovacuum, its transactions are included. Most of the memory that
-	// is not anonymous is the program file, which all replicas on a machine share.
+	// On a server with autovacuum, the transactions of autovacuum are included. Most of
+	// the memory that is not anonymous is the program file, which all replicas on a
+	// machine share.
 	var perMinute float64
 	var connections int
 	var resident, anonymous *int64

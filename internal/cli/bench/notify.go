@@ -15,9 +15,9 @@ import (
 	"sexton/internal/pace"
 )
 
-// fastest is more than the number of deletions per second of any number of clients. It
-// determines the number of rows to insert. If clients are faster, a turn ends early with
-// the correct rate.
+// fastest is the assumed maximum of deletions per second by all clients together. It
+// determines the number of rows to insert. If the clients are faster, a measurement runs
+// out of rows and ends early. The measured rate is still correct.
 const fastest = 40_000
 
 // triggerState is a variant of Notify: the state of the triggers and the worker during a

@@ -68,8 +68,8 @@ func (r Row) cells() (heads []string, cells []any) {
 	return heads, cells
 }
 
-// show adds a table. The headings are those of the first row. If all are empty, the table
-// has no heading.
+// show adds a table. The headings are those of the first row. If all headings are empty,
+// the table has no heading.
 func (r *Report) show(rows ...Row) { r.tables = append(r.tables, rows) }
 
 // notef adds a line after the tables.

@@ -33,7 +33,8 @@ type Site struct {
 	// URL and Pool lead to the database. The benchmark uses them as the application.
 	URL  string
 	Pool *pgxpool.Pool
-	// AwakeKey1 and AwakeKey2 are the two parts of the key of the worker's awake lock.
+	// AwakeKey1 and AwakeKey2 are the two parts of the key of the awake lock, the
+	// advisory lock that a worker holds while it needs no notifications.
 	AwakeKey1, AwakeKey2 int32
 	// Work runs a worker until its context ends.
 	Work func(ctx context.Context) error
@@ -61,8 +62,8 @@ func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	return server, problem.Doing(err, "read settings of the server")
 }
 
-// CreateDatabase creates a database for one benchmark. It returns its URL, and a function
-// that drops the database even if sessions are connected.
+// CreateDatabase creates a database for one benchmark. It returns the URL of the
+// database, and a function that drops the database even if sessions are connected.
 func (g *Cluster) CreateDatabase(ctx context.Context) (databaseURL string, drop func() error, err error) {
 	_, databaseURL, drop, err = g.create(ctx, "")
 	return databaseURL, drop, err

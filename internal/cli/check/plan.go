@@ -61,9 +61,9 @@ there. If a database cannot be reached, the plan covers the others, and the exit
 	})
 }
 
-// indexWarning reports whether a warning is about a missing index on a child column. The
-// key of no other warning ends with ".column". The plan prints missing indexes itself,
-// with more detail.
+// indexWarning reports whether a warning is about a missing index on a child column. Only
+// these warnings have a key that ends with ".column". The plan prints missing indexes
+// itself, with more detail.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
 func printPlan(w io.Writer, planned operator.PlannedDatabase) {
@@ -74,9 +74,9 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 	if len(planned.Definitions) > 0 {
 		render.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tDEFERRED\tROWS\tPLAN\tTHEN", planned.Definitions,
 			func(d plan.Definition) []any {
-				// PendingCapped does not record whether the count of due or of deferred
-				// tombstones reached the cap. Each count is printed as capped if it has
-				// reached it.
+				// PendingCapped is true if the count of due or of deferred tombstones was
+				// capped, but does not record which. Each count that has reached the cap
+				// is printed as capped.
 				capped := func(n int64) string {
 					return render.Capped(n, d.PendingCapped && n >= components.PendingCap)
 				}

@@ -79,8 +79,8 @@ type Count struct {
 	Lost bool `json:"lost"`
 }
 
-// play performs all planned actions at an even rate over length, and at least one per
-// slowest.
+// play performs all planned actions at an even rate over length, and at least one action
+// in each interval of slowest.
 func (p *scene) play(ctx context.Context, length time.Duration) error {
 	defer p.ended.Store(true)
 	ticker := time.NewTicker(tick)
@@ -91,7 +91,7 @@ func (p *scene) play(ctx context.Context, length time.Duration) error {
 			done, more, err := p.act(ctx, n)
 			p.actions.Add(done)
 			credit -= float64(done)
-			// After a deadlock, an application retries.
+			// The scene retries after a deadlock, as an application does.
 			if err != nil && pgcatalog.SQLState(err) != "40P01" {
 				return problem.Doing(err, "%s", p.title)
 			}

@@ -47,8 +47,8 @@ func (s *stage) missing(ctx context.Context, table string, ids []int64) (n int64
 	return n, problem.Doing(err, "count missing %s", table)
 }
 
-// scenes returns all scenes in the order of their plans. undo is last, because the other
-// scenes must not delete the rows that its plan inserts.
+// scenes returns all scenes in the order in which their actions are planned. undo is
+// last, because the other scenes must not delete the rows that its plan inserts.
 func (s *stage) scenes() []*scene {
 	return []*scene{s.looseForeignKeys(), s.ghostUsers(), s.placeholderUsers(), s.groups(), s.diffs(), s.undo()}
 }

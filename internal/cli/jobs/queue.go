@@ -41,8 +41,8 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 	if !json.Valid([]byte(args)) {
 		return cli.Usage(fmt.Errorf("--args %s is not JSON", args))
 	}
-	// The database also checks the name, but against the configuration of the last
-	// `migrate up`.
+	// Check the name of the database against the current configuration. The SQL function
+	// checks it only against the configuration of the last `migrate up`.
 	if _, err := cli.ChooseDatabase(all.Config, databaseIn(args)); err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ failed.`,
 	return cmd
 }
 
-// completeKind completes the enabled kinds in the shell.
+// completeKind returns the enabled kinds for shell completion.
 func completeKind(a *cli.Env) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		c, err := a.LoadConfig()
@@ -150,8 +150,8 @@ func runOnce(ctx context.Context, env *cli.Env, request runRequest) (report runR
 			return report, err
 		}
 		if len(missing) > 0 {
-			// Exit returns 2 for a problem.List, and a missing privilege is not wrong
-			// usage.
+			// The error must not wrap the problem.List. Exit would return 2, the exit
+			// code of wrong usage, and a missing privilege is not wrong usage.
 			return report, errors.New(missing.Error())
 		}
 	}

@@ -81,7 +81,7 @@ func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int
 		}
 		err := r.WriteText(ctx, f, env.Stdout)
 		if broken, ok := errors.AsType[*extdiff.BrokenError](err); ok {
-			// Other files may be readable.
+			// Continue with the other files, which may be readable.
 			damaged = errors.Join(damaged, broken)
 		} else if err != nil {
 			return err

@@ -163,7 +163,7 @@ func keepUnnamedTables(keys []*ForeignKey, tables []string) error {
 	return nil
 }
 
-// indexes returns the statements that create the indexes that are missing for these
+// indexes returns the statements that create the missing indexes for the given
 // definitions.
 func indexes(ctx context.Context, all *installation.Connections, db database.Database, text []byte) ([]string, error) {
 	defs, err := definitions.Parse(definitions.File{Name: "proposed", Data: text})
@@ -197,8 +197,9 @@ func markDefined(keys []*ForeignKey, existing []byte, c *config.Config) error {
 	return err
 }
 
-// add returns the existing definition file with the definitions of text. It returns an
-// error if the result does not match the other definitions or the databases.
+// add returns the existing definition file with the definitions of text added. It returns
+// an error if the result, together with the other definition files, is invalid or does
+// not fit the databases.
 func add(ctx context.Context, all *installation.Connections, path string, existing, text []byte) ([]byte, error) {
 	merged, err := merge(existing, text)
 	if err != nil {
@@ -248,12 +249,14 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
 			path = target
 		}
-		// Another user may run the worker, and the files contain no secrets.
+		// A new file is readable by all users, because another user may run the worker.
+		// The files contain no secrets.
 		mode := fs.FileMode(0o644)
 		if info, err := os.Stat(path); err == nil {
 			mode = info.Mode().Perm()
 		}
-		// With a rename, a concurrent reader reads either the old or the new file.
+		// Renaming replaces the file atomically, so that a concurrent reader never reads
+		// half a file.
 		next := path + ".new"
 		err := os.WriteFile(next, []byte(contents[i]), mode)
 		if err == nil {

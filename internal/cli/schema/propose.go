@@ -36,8 +36,8 @@ type ForeignKey struct {
 	// replace it.
 	Reason string `json:"reason,omitempty"`
 	// Rows and Bytes are the size of the child table. PerParent is the number of children
-	// of an average parent, and Most of the parent with the most children. All except
-	// Bytes are estimates of the last ANALYZE, or 0.
+	// of an average parent. Most is the number of children of the parent with the most
+	// children. All except Bytes are estimates of the last ANALYZE, or 0.
 	Rows      int64 `json:"rows"`
 	Bytes     int64 `json:"bytes"`
 	PerParent int64 `json:"rows_per_parent"`
@@ -70,8 +70,8 @@ type reader struct {
 	schema string
 }
 
-// Propose returns the foreign keys of a site, except foreign keys of tables in the
-// schemas leave. Foreign keys that are kept come last.
+// Propose returns the foreign keys of a site, except those of tables in the schemas that
+// leave lists. Foreign keys that are kept come last.
 func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*ForeignKey, error) {
 	var keys []*ForeignKey
 	r := reader{schema: site.Schema}
@@ -90,8 +90,8 @@ func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Foreig
 	if err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)
 	}
-	// All definitions of a parent must refer to the same columns. Foreign keys that refer
-	// to the primary key come first, so that those that refer to other columns are kept.
+	// All definitions of a parent must refer to the same columns. Sort the foreign keys
+	// to the primary key first, so that foreign keys to other columns are kept.
 	slices.SortStableFunc(keys, func(a, b *ForeignKey) int {
 		return cmp.Or(cmp.Compare(a.Child, b.Child), -cmp.Compare(boolToInt(a.primary), boolToInt(b.primary)))
 	})
@@ -134,7 +134,8 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 	primary := parent.PrimaryKey()
 	order := (pgcatalog.Index{Columns: primary}).Order(k.ParentColumns)
 	if k.primary = len(primary) == len(k.ParentColumns) && order != nil; k.primary {
-		// In the order of the primary key, the definition does not need parent_column.
+		// If the columns have the order of the primary key, the definition does not need
+		// parent_column.
 		k.Columns, k.ParentColumns = make([]string, len(order)), primary
 		for i, from := range order {
 			k.Columns[i] = key.Columns[from]
@@ -208,9 +209,9 @@ func (r *reader) cascadeTables(table uint32) []uint32 {
 	return tables
 }
 
-// conflict returns a text if another foreign key prevents that a definition replaces this
-// one, and "" otherwise. With the definition, the rows of this key are deleted after the
-// commit. The other key would then refuse a deletion that it allows now, or allow one
+// conflict returns the reason why another foreign key prevents replacing this foreign key
+// by a definition, or "". With the definition, the children are deleted after the commit.
+// The other foreign key would then refuse a deletion that it allows now, or allow one
 // that it refuses now.
 func (r *reader) conflict(key pgcatalog.ForeignKey) string {
 	above, below := r.cascadeTables(key.Target), []uint32{}
@@ -301,10 +302,10 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) err
 	return err
 }
 
-// resolve checks the definitions of keys against the database, and keeps keys whose
-// definitions are refused. If it returns false, the caller must call it again with the
-// remaining keys, because a refused key may have been the reason for refusing another
-// one.
+// resolve checks the proposed definitions of keys against the database. It sets the
+// Reason of each key whose definition is rejected. If it returns false, the caller must
+// call it again with the remaining keys, because a rejected key may have caused the
+// rejection of another key.
 func resolve(ctx context.Context, site loosefk.Site, keys []*ForeignKey) (fitting bool, err error) {
 	if len(keys) == 0 {
 		return true, nil

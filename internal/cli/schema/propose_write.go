@@ -126,9 +126,9 @@ func singleOrList(names []string) any {
 }
 
 // WayBack returns the statements that replace a definition by a foreign key. The
-// statements in add create constraints for new rows. The statements in validate check the
-// existing rows, and need that no child lacks its parent. If no foreign key can replace
-// the definition, WayBack returns the reason.
+// statements in add create constraints that Postgres checks for new rows. The statements
+// in validate check the existing rows, and fail if a child has no parent. If no foreign
+// key can replace the definition, WayBack returns the reason.
 //
 // taken has the used names of constraints. WayBack adds the new names to it.
 func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
@@ -150,7 +150,7 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 			free, ending = options.Name, ""
 		}
 		for n := 1; taken[table.SQL()+shortenName(free, ending)]; n++ {
-			// Postgres numbers the names of constraints in the same way.
+			// Postgres also appends a number if the name of a constraint is used.
 			ending = strings.TrimRight(ending, "0123456789") + strconv.Itoa(n)
 		}
 		name = shortenName(free, ending)
@@ -167,8 +167,8 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 		validate = append(validate, fmt.Sprintf("ALTER TABLE %s VALIDATE CONSTRAINT %s;", leaf.SQL(), name))
 	}
 	if reference.Partitioned() {
-		// Postgres attaches the valid foreign keys of the partitions to this one without
-		// reading the rows again.
+		// Postgres attaches the valid foreign keys of the partitions to the foreign key
+		// of the partitioned table without reading the rows again.
 		_, sql := statement(reference.Child, "")
 		validate = append(validate, sql)
 	}
