@@ -17,8 +17,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// accounts returns SQL that creates an application whose keys have one type. It has the
-// accounts 1 to 9. Account 9 is the ghost user.
+// accounts returns SQL that creates an application whose keys have the given type. It has
+// the accounts 1 to 9, of which 9 is the ghost user, and rows that refer to them.
 func accounts(kind string) string {
 	return strings.ReplaceAll(fmt.Sprintf(`
 CREATE TABLE accounts (id $ PRIMARY KEY, email text NOT NULL, state text NOT NULL DEFAULT 'active', account_id int);
@@ -39,7 +39,8 @@ INSERT INTO notes SELECT n, %[2]s FROM generate_series(1, 400) AS n;
 ANALYZE`, dbtest.KeySQL(kind, "n"), dbtest.KeySQL(kind, "n % 4 + 1"), dbtest.KeySQL(kind, "(n + 1) % 4 + 1")), "$", kind)
 }
 
-// anyUsers returns the configuration of the accounts. The rule may be empty.
+// anyUsers returns the configuration of the accounts. rule is the name of a function that
+// decides whether an account may be deleted, or empty.
 func anyUsers(kind, rule string) migrate.Users {
 	return migrate.Users{
 		Table: "accounts", Key: "id", Ghost: dbtest.Key(kind, 9), MayDelete: rule,
@@ -154,8 +155,8 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	refused(2, "SX011", unfit)
 }
 
-// Down revokes the privileges on rule functions that Up has granted to the owner of
-// Sexton's functions.
+// A migration down revokes the privileges on rule functions that the migration up has
+// granted to the owner of Sexton's functions.
 func TestPrivilegesOnRulesAreRevoked(t *testing.T) {
 	t.Parallel()
 	d := dbtest.WithAccounts(t, accounts("uuid"), migrate.Users{}, `CREATE SCHEMA "a\pp";
@@ -227,7 +228,8 @@ func TestCancellingLeavesOtherColumnsAlone(t *testing.T) {
 	}
 }
 
-// Resolve reports users, ghost users and lists that do not match the tables.
+// Resolve reports a configuration of users, ghost user or lists that does not match the
+// tables.
 func TestUsersOfAnyTableAreChecked(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithAccounts(t, accounts("uuid"), anyUsers("uuid", ""),
@@ -325,7 +327,7 @@ func TestUserOfAnyTableWithTree(t *testing.T) {
 
 // Runs whose session is killed after each batch delete all users in the end, and count
 // each row once, for every type of key.
-func TestUsersOfAnyTableAreKilledAndContinued(t *testing.T) {
+func TestKilledRunsOnUsersOfAnyTable(t *testing.T) {
 	t.Parallel()
 	for kind := range pgtest.Few(t, dbtest.Keys, "text") {
 		t.Run(kind, func(t *testing.T) {

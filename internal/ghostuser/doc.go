@@ -12,9 +12,10 @@
 // with the other users.
 //
 // Invariant: a user is deleted only if no rows refer to it in a snapshot that was taken
-// after the user was locked. Writers lock the user before they add rows that refer to it,
-// so the snapshot has all of these rows and no further ones can be added.
+// after the user was locked. Sessions that insert rows with a foreign key to the user
+// lock the user first. The snapshot therefore has all of these rows, and no session can
+// insert more of them.
 //
-// Each batch commits alone and counts its rows in the user's row of the queue, so a run
-// can be killed at any point.
+// Each batch is one transaction and adds its rows to the counts in the user's row of the
+// queue, so a run can be killed at any point.
 package ghostuser

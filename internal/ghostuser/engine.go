@@ -15,12 +15,12 @@ import (
 	"sexton/internal/problem"
 )
 
-// Limits end a run. The zero values mean 1000 users, 60 s and 30 min.
+// Limits has the limits of a run. The zero values mean 1000 users, 60 s and 30 min.
 type Limits struct {
-	// Users is the maximum number of users of a run.
+	// Users is the maximum number of users that a run loads.
 	Users int
-	// Runtime limits the time of a run. It is checked between batches. A run also ends
-	// before its lease expires.
+	// Runtime is the maximum time of a run. The run checks its time between batches. A
+	// run also ends before its lease expires.
 	Runtime time.Duration
 	// RetryAfter is the time for which a user is deferred after an error.
 	RetryAfter time.Duration
@@ -32,8 +32,9 @@ type Engine struct {
 	Plan    *Plan
 	Limits  Limits
 	Sizes   Sizes
-	// Connections limits the users that a run with a target deletes in parallel. More
-	// returns another session under the same lease, or nil.
+	// Connections is the maximum number of sessions of a run if Sizes.Target is set.
+	// Otherwise a run uses one session. More returns another session under the same
+	// lease, or nil.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
 	Throttle    pace.Throttle
@@ -69,8 +70,8 @@ type run struct {
 	limits Limits
 	frame  *pace.Frame
 	ghost  dml.ID
-	// parents has one parent for users that are deleted softly and one for users that are
-	// deleted hard.
+	// parents has the two parents of the drain pass: the first one for users that are
+	// deleted softly, the second one for users that are deleted hard.
 	parents [2]*drain.Parent
 	edges   map[*drain.Edge]*edgeStep
 
@@ -105,8 +106,9 @@ type user struct {
 	// remaining rows.
 	done      Current
 	estimated time.Time
-	// These fields are the results of the last completion: the outcome, the rows of all
-	// runs, the steps that had rows, and the user's type if it must not be deleted.
+	// outcome, total, liveSteps and refusedType are the results of the last completion:
+	// the outcome, the rows of all runs, the steps that had rows, and the user's type if
+	// users of that type must not be deleted.
 	outcome     Outcome
 	total       Current
 	liveSteps   []*step
@@ -173,7 +175,7 @@ func (r *run) pass() *drain.Pass {
 	return pass
 }
 
-// bind creates the edges of the plan's steps, in order.
+// bind creates the two parents with the edges of the plan's steps, in the plan's order.
 func (r *run) bind() {
 	names := r.Session.Names
 	for _, u := range r.users {
@@ -211,14 +213,15 @@ func (r *run) edge(s *step, leaf Table, do dml.Action) *drain.Edge {
 	return edge
 }
 
-// setDuty records the share of its time that the run works.
+// setDuty sets the duty in the statistics, which is the share of its time that the run
+// works.
 func (r *run) setDuty(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Duty = duty
 }
 
-// countChanged counts changed rows of a user in the statistics.
+// countChanged counts the rows of an edge that a batch has changed for a user.
 func (r *run) countChanged(e *drain.Edge, tombstones []drain.Tombstone, rows int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,7 +229,8 @@ func (r *run) countChanged(e *drain.Edge, tombstones []drain.Tombstone, rows int
 	r.stats.count(r.users[tombstones[0].ID], s.do, s.label, rows, s.do != s.Action)
 }
 
-// finishUsers finishes users that a completion has removed from the queue.
+// finishUsers counts and reports users that a completion has removed from the queue. It
+// forgets a user whose kind of deletion (soft or hard) has changed.
 func (r *run) finishUsers(_ *drain.Parent, tombstones []drain.Tombstone, _ bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +244,7 @@ func (r *run) finishUsers(_ *drain.Parent, tombstones []drain.Tombstone, _ bool)
 			u.done = u.total
 		case Cancelled, Gone:
 			r.stats.UsersDropped++
-		default: // The kind of deletion has changed. The run loads the user again.
+		default: // The kind of deletion has changed, so the run must load the user again.
 			delete(r.users, u.id)
 			continue
 		}

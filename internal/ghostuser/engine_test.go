@@ -98,8 +98,8 @@ func TestDuplicates(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "NULL"}, {"9", "9"}}, b.Rows("SELECT * FROM pins ORDER BY id"))
 }
 
-// One statement deletes many rows that the ghost user has already. The rows may be equal
-// by any of the unique indexes.
+// One statement deletes many rows that the ghost user has already. Two rows are equal if
+// any of the unique indexes forbids both for one user.
 func TestManyDuplicatesAreDeletedTogether(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]time.Duration{"fixed sizes": 0, "with target": 50 * time.Millisecond},
@@ -198,8 +198,8 @@ func TestForeignKeyOfAPartitionedPartition(t *testing.T) {
 		})
 }
 
-// A plan has the partitions that existed when it was made. Rows in a newer partition fail
-// the user until the next run.
+// A plan has only the partitions that existed when it was made. A user with rows in a
+// newer partition fails, and is deleted with the next plan.
 func TestPartitionCreatedAfterThePlan(t *testing.T) {
 	t.Parallel()
 	l := ghostuser.Lists{Move: []ghostuser.Move{{Table: "builds", Columns: []string{"user_id"}}}}

@@ -216,9 +216,9 @@ func TestSlowRowDefersTheUser(t *testing.T) {
 }
 
 // A user whose statement breaks the connection, as a crash of the server process does, is
-// deferred. Other users are deleted in the same run. The user is tried with other users,
-// then alone, and once more at the end.
-func TestUserWhoCostsTheConnectionIsDeferred(t *testing.T) {
+// deferred. Other users are deleted in the same run. The user is tried together with
+// other users, then alone, and once more at the end.
+func TestUserWhoseStatementBreaksTheConnection(t *testing.T) {
 	t.Parallel()
 	for name, target := range map[string]time.Duration{"without target": 0, "with target": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -258,16 +258,16 @@ func TestTriggerKeepsRows(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, table string }
 	pgtest.Each(t, map[string]example{
-		"undoes the update": {
+		"trigger undoes the update": {
 			`CREATE TRIGGER t BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION keep_old();`, "posts",
 		},
-		"skips the deletion": {
+		"trigger skips the deletion": {
 			`CREATE TRIGGER t BEFORE DELETE ON visits FOR EACH ROW EXECUTE FUNCTION keep_nothing();`, "visits",
 		},
-		"puts the row back": {
+		"trigger inserts the row again": {
 			`CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits",
 		},
-		"puts back more rows than one batch": {
+		"trigger inserts more rows than one batch": {
 			`INSERT INTO visits SELECT n, 1 FROM generate_series(10001, 10100) AS n;
 			CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits",
 		},
@@ -340,8 +340,8 @@ func TestRunsKilledAfterEachBatch(t *testing.T) {
 		target time.Duration
 		two    bool
 		users  int64
-		// minKills is the minimum number of kills: the batches on the run's own
-		// connection.
+		// minKills is the minimum number of killed runs. Only the run's own connection is
+		// killed, so runs with two connections may need no kill.
 		minKills int
 	}
 	pgtest.Each(t, map[string]example{
@@ -364,8 +364,8 @@ func TestRunsKilledAfterEachBatch(t *testing.T) {
 			if done = len(b.queued()) == 0; !done {
 				require.Error(t, err)
 			}
-			// A run with two connections continues on the other one, and returns the
-			// error.
+			// After its own connection was killed, a run with two connections continues
+			// on the second one, and returns the error at the end.
 			if err != nil {
 				require.NotErrorIs(t, err, lease.ErrLost)
 				kills++
@@ -383,8 +383,8 @@ func TestRunsKilledAfterEachBatch(t *testing.T) {
 	})
 }
 
-// newEngineAfterKill returns an engine with a new lease, after it has ended the lease
-// that a killed run still holds.
+// newEngineAfterKill ends the lease that a killed run still holds, and returns an engine
+// with a new lease.
 func (b *bundle) newEngineAfterKill(t *testing.T) *ghostuser.Engine {
 	b.Exec("UPDATE sexton.leases SET expires_at = now()")
 	return b.newEngine(t, lists())

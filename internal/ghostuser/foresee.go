@@ -57,9 +57,9 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, 
 	return seen, nil
 }
 
-// countBelow counts the rows that are deleted or changed together with the rows of the
-// deleting steps. If loose is set, it also counts the rows of loose foreign keys to the
-// user.
+// countBelow counts the rows that are deleted or changed because the rows of the deleting
+// steps are deleted. If loose is set, it also counts the rows of loose foreign keys to
+// the user.
 func (p *Plan) countBelow(
 	ctx context.Context, db pgcatalog.Beginner, read dml.Reader, seen *dml.Foresight,
 	every []*step, user dml.ID, loose []dml.Loose,
@@ -91,8 +91,8 @@ func (p *Plan) countBelow(
 		}
 	}
 	if users := below[p.users.OID]; users != nil && len(loose) > 0 {
-		// Foresee counts the rows of native keys and of the listed columns by their
-		// steps.
+		// The references that are steps are omitted, because Foresee counts their rows by
+		// step.
 		users.Refs = slices.DeleteFunc(users.Refs, func(f *dml.Ref) bool {
 			return f.Constraint != "" || slices.ContainsFunc(every, func(s *step) bool {
 				return s.Child.OID == f.Table.OID && slices.Equal(s.Columns, f.Columns)
@@ -113,7 +113,7 @@ func (p *Plan) countBelow(
 	return seen.Below(ctx, read, p.label, windows...)
 }
 
-// addCount adds n rows of the step to the counts.
+// addCount adds n rows of the step to the count of the step's action.
 func (s *step) addCount(seen *dml.Foresight, n int64) {
 	if n > dml.MostForeseen {
 		n, seen.Capped = dml.MostForeseen, true

@@ -233,8 +233,8 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 }
 
 // When a user is deleted, its scheduled groups pass to the initiator if the initiator may
-// remove them. The batch that deletes the schedules by their cascading foreign key does
-// this.
+// remove them. This happens in the batch that deletes the schedules of the user by a
+// cascading foreign key.
 func TestScheduledGroupsPassToTheInitiator(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
@@ -285,7 +285,7 @@ func TestDeleteUserReadsFewRows(t *testing.T) {
 	var rowsRead, indexScans int64
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(seq_tup_read), sum(idx_scan) FILTER (WHERE relname = 'members')
 		FROM pg_stat_xact_user_tables WHERE relname IN ('groups', 'members', 'users', 'group_deletion_schedules', 'users_ghost_user_migrations')`).Scan(&rowsRead, &indexScans))
-	// Postgres reads the table of schedules sequentially while it has few pages. A
+	// Postgres reads the table of schedules sequentially while the table has few pages. A
 	// sequential scan for each group would read groups * groups / 2 rows.
 	require.Less(t, rowsRead, int64(100*groups), "rows read by sequential scans")
 	require.GreaterOrEqual(t, indexScans, int64(groups), "index scans for other owners, per group")

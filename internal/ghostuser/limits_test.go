@@ -243,8 +243,8 @@ func TestReasonNamesTheLockHolder(t *testing.T) {
 		"the user":          {"SELECT FROM users WHERE id = 1 FOR KEY SHARE", "users: row"},
 	}, func(t *testing.T, _ string, lock example) {
 		b := setup(t, contributions, lists())
-		// The run searches for the blocker after 200 ms. The other 500 ms are for that
-		// search.
+		// The run queries the lock holder after 200 ms. The remaining 500 ms of the lock
+		// timeout leave time for this query.
 		b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
 		b.reportBlockers()
 		b.queue(false, 1)
@@ -297,8 +297,8 @@ func TestWorkingRunReportsNoWait(t *testing.T) {
 	require.Empty(t, strings.Join(reasons, ""))
 }
 
-// After a user's locked rows are free and rows of the user were changed, the statistics
-// name no lock.
+// After the locks on a user's rows were released and rows of the user were changed, the
+// statistics name no lock.
 func TestReleasedLockIsNotReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())

@@ -25,7 +25,8 @@ type Columns struct {
 type Move struct {
 	Table   string
 	Columns []string
-	// Always moves the rows on a hard delete, too.
+	// Always moves the rows on a hard delete, too. Without it, a hard delete moves no
+	// rows of these columns.
 	Always bool
 	// Conditions restrict the move to rows that meet all of them. Other rows are treated
 	// as on a hard delete.
@@ -48,7 +49,7 @@ type Lists struct {
 type Users struct {
 	// Table is in the database's own schema.
 	Table, Key string
-	// Ghost is the key of the row that moved rows pass to.
+	// Ghost is the key of the ghost user, to whom rows are moved.
 	Ghost string
 }
 
@@ -58,14 +59,16 @@ func (u Users) gitlab() bool { return u.Table == "" }
 // Table is a relation of the database.
 type Table = pgcatalog.Table
 
-// Sizes limits the statements. The zero values mean 50, 1000 and 100 rows.
+// Sizes limits the statements. The zero values mean 50 moved, 1000 deleted and 100
+// nullified rows for each statement.
 type Sizes struct {
-	// Move, Delete and Nullify are the most rows of one statement without a Target.
+	// Move, Delete and Nullify are the maximum numbers of rows of one statement. They are
+	// used only if Target is 0.
 	Move, Delete, Nullify int
-	// Target is the time that one statement should take. The sizes adapt to it.
+	// Target is the time that one statement should take. The number of rows adapts to it.
 	Target time.Duration
-	// Duty is the share of its time that a run with a target works. 0 and 1 mean all of
-	// it.
+	// Duty is the share of its time that a run with a target works, from 0 to 1. 0 means
+	// 1.
 	Duty float64
 }
 
@@ -103,17 +106,18 @@ type step struct {
 	// otherwise is the action for a row that cannot be moved because the ghost user has
 	// an equal one.
 	otherwise dml.Action
-	// label is the display name of the column, table.column, and tableLabel that of the
-	// table.
+	// label is the display name of the column, as table.column. tableLabel is the display
+	// name of the table.
 	label, tableLabel string
-	// twins has, by leaf, conditions under which a row of the ghost user (twin) prevents
-	// the move of the row child. A violation of another unique index is an error of the
-	// move.
+	// twins has SQL conditions by the OID of the leaf. If a condition is true for a row
+	// of the ghost user (alias twin), a unique index prevents the move of the row with
+	// the alias child. Unique indexes without a condition here fail the move with an
+	// error.
 	twins map[uint32][]string
 	// below reports that foreign keys refer to the table.
 	below bool
-	// refusal is the reason for which users with rows cannot be deleted. shown selects
-	// the name of a row.
+	// refusal is the reason for which users with rows in the column cannot be deleted.
+	// shown is the SQL expression for the name of a row.
 	refusal, shown string
 }
 
@@ -128,8 +132,8 @@ type Plan struct {
 	key   dml.Key
 	// gitlab reports that the users have GitLab's columns and rules.
 	gitlab bool
-	// ghost is the configured ghost user. It is empty with GitLab's users, whose ghost
-	// user the database finds.
+	// ghost is the configured ghost user. It is empty for GitLab's users, because the SQL
+	// function ghost_user finds their ghost user.
 	ghost dml.ID
 	soft  []*step
 	hard  []*step
@@ -145,7 +149,7 @@ func (p *Plan) steps(hardDelete bool) []*step {
 // column returns the users' key column in SQL.
 func (p *Plan) column(alias string) string { return alias + "." + pgcatalog.Quote(p.key.KeyColumns[0]) }
 
-// is returns the comparison of the users' key with a value.
+// is returns the SQL condition that the users' key is equal to a value.
 func (p *Plan) is(alias, value string) string {
 	return p.key.KeyCompare[0].Equal(p.column(alias), value)
 }

@@ -18,31 +18,33 @@ import (
 //go:embed queries
 var queries embed.FS
 
-// statement returns a file of the folder queries, to be rendered for the configured
-// schemas.
+// statement returns the SQL of a file in the folder queries. The caller must render it
+// for the configured schemas.
 func statement(name string, more ...string) string {
 	return pgcatalog.Texts{Files: queries}.Statement(name, more...)
 }
 
-// statement returns a file of the folder queries, rendered for the run.
+// statement returns the SQL of a file in the folder queries, rendered for the run's
+// schemas.
 func (r *run) statement(name string) string { return r.Session.Names.Render(statement(name)) }
 
-// DueSQL returns the condition that a user is due, to be rendered for the configured
-// schemas.
+// DueSQL returns the condition that any user is due. The caller must render it for the
+// configured schemas.
 func DueSQL() string { return "EXISTS (SELECT " + statement("due") + ")" }
 
-// CountDueSQL returns an expression for the number of due users, at most 10,001, to be
-// rendered for the configured schemas.
+// CountDueSQL returns an expression for the number of due users, at most 10,001. The
+// caller must render it for the configured schemas.
 func CountDueSQL() string {
 	return "(SELECT pg_catalog.count(*) FROM (SELECT " + statement("due") + " LIMIT 10001) AS counted)"
 }
 
 // NextDueSQL returns an expression for the seconds (float8) until the next deferred user
-// is due, or 0 if no user is deferred, to be rendered for the configured schemas. It
-// ignores users that are deferred to infinity, which Postgres cannot subtract.
+// is due, or 0 if no user is deferred. The caller must render it for the configured
+// schemas. The expression ignores users that are deferred to infinity, which Postgres
+// cannot subtract.
 func NextDueSQL() string { return statement("next_due") }
 
-// Backlog has the numbers of the queue.
+// Backlog has the counts of users in the queue.
 type Backlog struct {
 	// Pending counts users, including deferred ones, up to 10,000. Capped reports that
 	// there are more.
@@ -54,7 +56,8 @@ type Backlog struct {
 	Deferred int64
 }
 
-// ReadBacklog reads the backlog with the SQL function that "sexton".backlog calls, too.
+// ReadBacklog reads the backlog with the SQL function that the view "sexton".backlog also
+// uses.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Backlog, error) {
 	rows, _ := db.Query(ctx,
 		names.Render(`SELECT pending, capped, oldest_age_seconds, deferred FROM "sexton".backlog_of_ghost_users()`))
@@ -74,8 +77,8 @@ type Waiting struct {
 	Moved        int64              `json:"moved"`
 	Deleted      int64              `json:"deleted"`
 	Nullified    int64              `json:"nullified"`
-	// Remaining is an estimate of at most remainingCap (10,000) rows. It is nil if the
-	// deletion has not taken long.
+	// Remaining is an estimate of at most remainingCap (10,000) rows. It is nil until a
+	// run has estimated the rows.
 	Remaining *int64 `json:"remaining,omitempty"`
 }
 

@@ -57,7 +57,7 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Li
 	return plan, r.problems, nil
 }
 
-// columnRef identifies a column of a table. For a partition it has the partitioned table.
+// columnRef identifies a column by the OID of its table and by its name.
 type columnRef struct {
 	table  uint32
 	column string
@@ -72,21 +72,23 @@ type bound struct {
 	// key is the first configuration key for the column, or empty if only a foreign key
 	// refers to users.
 	key string
-	// moves reports that a list moves the column, with the options always and conditions.
+	// moves reports that the list move has the column. always and conditions are the
+	// options of its entry.
 	moves      bool
 	always     bool
 	conditions []dml.Value
-	// listed is the action of the other two lists, and keyed the action of the foreign
-	// key.
+	// listed is the action of the list delete or nullify, if one of them has the column.
+	// keyed is the action of the foreign key.
 	listed dml.Action
 	keyed  dml.Action
 	// event requests an event with the keys of deleted rows and eventColumns.
 	event        bool
 	eventColumns []string
-	// foreign is the name of a foreign key, if there is one.
+	// foreign is the name of the foreign key from the column to users, or empty.
 	foreign string
 	// refusal is the reason for which users with rows in the column cannot be deleted:
-	// the action of the foreign key is impossible.
+	// the foreign key has no action or an impossible one. It is empty if they can be
+	// deleted.
 	refusal string
 }
 
@@ -105,15 +107,19 @@ type resolver struct {
 
 	schema string
 	users  *pgcatalog.Relation
-	// key is the users' key column, stored its type, and ghost the configured ghost user.
+	// key is the name of the users' key column, stored is its type, and ghost is the
+	// configured ghost user.
 	key, stored string
 	ghost       dml.ID
 	lists       Lists
 	problems    problem.List
 	columns     map[columnRef]*bound
-	// These fields are the columns of each list in order, and of foreign keys.
+	// moves, deletes and nullifies are the columns of the three lists, in their order.
+	// keys are the columns with a foreign key that are not in the lists delete and
+	// nullify.
 	moves, deletes, nullifies, keys []*bound
-	// eventTables has the tables with events, each before the tables above it.
+	// eventTables has the tables whose deleted rows are published in events, children
+	// first.
 	eventTables []uint32
 }
 
@@ -121,7 +127,7 @@ func (r *resolver) reportf(severity problem.Severity, key, fix, format string, a
 	r.problems.Add(problem.Problem{Severity: severity, Key: key, Message: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// schemas returns the schemas that lists name.
+// schemas returns the schemas in the table names of the lists.
 func (r *resolver) schemas() []string {
 	schemas := []string{}
 	add := func(table string) {
@@ -173,7 +179,8 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// sortEventTables sorts the tables with events, each before the tables above it.
+// sortEventTables sets eventTables to the tables of the columns with events, children
+// first.
 func (r *resolver) sortEventTables() {
 	for _, b := range r.deletes {
 		if b.event && !slices.Contains(r.eventTables, b.relation.OID) {
@@ -195,8 +202,9 @@ func (r *resolver) sortEventTables() {
 	}
 }
 
-// unmoved returns the columns whose rows are deleted or changed. Columns with events come
-// first, because other columns would delete the rows without an event.
+// unmoved returns the columns that may have an action for rows that are not moved.
+// Columns with events come first, because cascades from the other columns would delete
+// rows without an event.
 func (r *resolver) unmoved() []*bound {
 	rank := func(b *bound) int {
 		if !b.event {
@@ -255,7 +263,9 @@ func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
 	otherwise := b.unmovedAction()
 	if otherwise == dml.Forbid {
-		otherwise = dml.Remove // The ghost user has an equal row.
+		// A row that cannot be moved, because the ghost user has an equal row, is
+		// deleted.
+		otherwise = dml.Remove
 	}
 	compare, err := r.Operators.Compare(id, b.relation.Columns[b.column])
 	if err != nil {
@@ -280,7 +290,7 @@ func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
 	}
 }
 
-// refersTo reports whether a foreign key refers to the table or to a part of it.
+// refersTo reports whether a foreign key refers to the table or to one of its partitions.
 func (r *resolver) refersTo(table *pgcatalog.Relation) bool {
 	return slices.ContainsFunc(r.Keys, func(key pgcatalog.ForeignKey) bool {
 		target := r.Relations[key.Target]

@@ -64,8 +64,8 @@ func (r *resolver) checkUsers() bool {
 	return err == nil && unique
 }
 
-// queued reports whether the queue references the users by their key of this type.
-// GitLab's queue may have no foreign key.
+// queued reports whether the queue refers to the key of users, and whether its column has
+// the type of that key. GitLab's queue may have no foreign key.
 func (r *resolver) queued(queue *pgcatalog.Relation, stored string) bool {
 	keys := slices.DeleteFunc(slices.Clone(r.Keys), func(key pgcatalog.ForeignKey) bool {
 		return key.Table != queue.OID || !slices.Equal(key.Columns, []string{"user_id"})

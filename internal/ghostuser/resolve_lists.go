@@ -12,7 +12,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// table returns the table that a list names, or nil.
+// table returns the table that a list names. If the table cannot be used, it reports an
+// error and returns nil.
 func (r *resolver) table(key, text string) *pgcatalog.Relation {
 	table := r.ListedTable(r.reportf, key+".table", r.schema, text)
 	if table != nil && table.Schema == r.schema && table.Name == QueueTable {
@@ -60,7 +61,8 @@ func (r *resolver) checkChange(key string, b *bound, to dml.Action) bool {
 	return wrong == ""
 }
 
-// unchangeable returns the reason for which a column cannot be set, and a fix.
+// unchangeable returns the reason for which a column cannot be set, and a fix. The reason
+// is "" if the column can be set.
 func unchangeable(b *bound, to dml.Action) (fix, wrong string) {
 	c := b.relation.Columns[b.column]
 	switch {
@@ -130,8 +132,8 @@ func (r *resolver) bindList(key string, l Columns, to dml.Action, into *[]*bound
 	}
 }
 
-// bindKey binds one foreign key. A foreign key of a partition is bound to the column of
-// the partitioned table if a list contains that.
+// bindKey binds one foreign key. It binds a foreign key of a partition to the column of
+// the partitioned table if a list has that column.
 func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 	relation, column := r.Relations[key.Table], key.Columns[0]
 	if relation == nil || relation.Schema == r.schema && relation.Name == QueueTable {
@@ -164,6 +166,7 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 		b.keyed = dml.Nullify
 	case pgcatalog.SetDefault:
 		b.keyed = dml.SetDefault
-	case pgcatalog.NoAction, pgcatalog.Restrict: // The foreign key prevents the deletion of users while it has rows.
+	// Without an action, the foreign key prevents the deletion of users with rows.
+	case pgcatalog.NoAction, pgcatalog.Restrict:
 	}
 }

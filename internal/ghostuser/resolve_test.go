@@ -242,7 +242,8 @@ func expectedEffects() map[string][2]effect {
 		"timelogs.user_id":                     {moved, deleted},
 		"ci_pipelines.user_id":                 {moved, nullified},
 		"p_ci_builds.user_id":                  {moved, nullified},
-		// The row is a project's snippet. TestPersonalSnippetsAreDeleted has the others.
+		// The row is a snippet of a project. TestPersonalSnippetsAreDeleted covers other
+		// snippets.
 		"snippets.author_id": {moved, deleted},
 
 		"events.author_id":                                    {deleted, deleted},
@@ -284,7 +285,9 @@ func expectedEffects() map[string][2]effect {
 // leaver is the deleted user. It has only the rows that the test gives it.
 const leaver = int64(999_999)
 
-// Each column is tested with its own user, so that no other deletion removes its row.
+// For each column of the reference application, a deletion moves, deletes or nullifies
+// the row as expected. Each column is tested with its own user, so that no other deletion
+// removes its row.
 func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 	t.Parallel()
 	for i, name := range []string{"soft", "hard"} {
@@ -293,8 +296,8 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 			db := dbtest.Reference(t)
 			pgtest.Must(exampleapp.Load(t.Context(), db.Pool(), 30_000, nil))(t)
 			b := newBundle(t, db, defaults(t))
-			// With a target, native cascades delete rows below other rows, and these rows
-			// are not counted.
+			// With a target, native cascades delete the rows below deleted rows. The
+			// counts do not include rows that cascades delete.
 			b.engine.Sizes.Target = time.Second
 			ghost := pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()")
 			all := expectedEffects()

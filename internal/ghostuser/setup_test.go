@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) {
 	if !pgtest.Long {
-		// Each check creates a schema, so there are few. A flag on the command line
-		// overrides the number.
+		// Each check of package rapid creates a schema, so the number of checks is small.
+		// The flag rapid.checks on the command line overrides it.
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			os.Exit(1)
 		}
@@ -106,7 +106,8 @@ func (b *bundle) run(t *testing.T) *ghostuser.Stats {
 	return stats
 }
 
-// runWhile runs the engine in the background. The returned function waits for its end.
+// runWhile runs the engine in the background. The returned function waits for the end of
+// the run and returns its statistics.
 func (b *bundle) runWhile(ctx context.Context, t *testing.T) func() *ghostuser.Stats {
 	wait := dbtest.InBackground(func() (*ghostuser.Stats, error) { return b.engine.Run(ctx) })
 	return func() *ghostuser.Stats { return pgtest.Must(wait())(t) }

@@ -15,14 +15,14 @@ import (
 	"sexton/internal/problem"
 )
 
-// keptRows is the reason if rows remain and no session has locked them.
+// keptRows is the error message if rows remain and no session has locked them.
 const keptRows = "rows remain that no session has locked: a trigger or rule keeps or restores them, or a partition was created after the run began"
 
 // estimateEvery is the interval at which the remaining rows of a user are estimated.
 const estimateEvery = 5 * time.Second
 
-// Load returns due users that the run has not loaded yet, or whose next try after a lock
-// is due.
+// Load returns due users that the run has not loaded yet, and loaded users that waited
+// for a lock and must be tried again now.
 func (r *run) Load(
 	ctx context.Context, on *batch.Session, from []drain.LoadPosition, limit int, recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {
@@ -92,8 +92,9 @@ func (r *run) anyDue(ctx context.Context) (bool, error) {
 	return len(found) > 0, err
 }
 
-// estimate estimates the remaining rows of users whose deletion takes long. It ignores
-// errors that are not fatal, because the numbers are only displayed.
+// estimate estimates the remaining rows of users whose rows this run has begun to change,
+// at most every estimateEvery. It ignores errors that are not fatal, because the numbers
+// are only displayed.
 func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 	for _, u := range r.users {
 		if !u.begun || u.ended || time.Since(u.estimated) < estimateEvery {
@@ -110,7 +111,8 @@ func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 	return nil
 }
 
-// Complete deletes a user that has no rows left.
+// Complete returns the statement that deletes a user without remaining rows. The scan of
+// its result stores the outcome in the user.
 func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, done *drain.Removed) batch.Statement {
 	t := tombstones[0]
 	r.mu.Lock()
@@ -157,7 +159,7 @@ func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, do
 }
 
 // Fail counts an attempt and defers a user. If the user waits for a lock, Fail counts no
-// attempt: the user stays due, and this run loads it again after the given time.
+// attempt: the user is still due, and this run loads it again after the given time.
 func (r *run) Fail(
 	ctx context.Context, on *batch.Session, _ *drain.Parent, tombstones []drain.Tombstone, f batch.Fault,
 	after time.Duration,
@@ -176,7 +178,8 @@ func (r *run) Fail(
 	return 1, r.fail(ctx, on, u, f)
 }
 
-// explain adds to a fault which rows remain or prevent the deletion.
+// explain returns the fault with the table and the reason of rows that remain or prevent
+// the deletion. If it does not find such rows, it keeps the fault's own message.
 func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.Fault) (batch.Fault, error) {
 	for _, s := range r.Plan.steps(u.hardDelete) {
 		refuses := s.Action == dml.Forbid && (f.Message == s.refusal || f.Message == drain.KeptRowsMessage &&
@@ -218,8 +221,8 @@ func (r *run) fail(ctx context.Context, on *batch.Session, u *user, f batch.Faul
 	case err != nil && batch.Judge(err).Verdict == batch.Fatal:
 		return fmt.Errorf("defer user %s: %w", u.userID, err)
 	case err != nil:
-		// For example, another session has locked the user's row in the queue. The user
-		// stays due for the next run.
+		// This happens if another session has locked the user's row in the queue. The
+		// user is still due for the next run.
 		f.Message += fmt.Sprintf("; defer user %s: %v", u.userID, err)
 	}
 	r.stats.UsersFailed++
@@ -231,10 +234,11 @@ func (r *run) fail(ctx context.Context, on *batch.Session, u *user, f batch.Faul
 // Recheck does nothing, because deleted users are not rechecked.
 func (*run) Recheck(context.Context, *batch.Session) (int64, error) { return 0, nil }
 
-// Lacking returns "", which keeps the server's message.
+// Lacking returns "", so that a fault keeps the server's message about a missing
+// privilege.
 func (*run) Lacking(context.Context, *batch.Session, *drain.Edge) string { return "" }
 
-// Unreadable returns "", because a run locks users before anything else.
+// Unreadable returns "", so that a fault keeps the server's message.
 func (*run) Unreadable(context.Context, *batch.Session, *drain.Parent) (string, error) {
 	return "", nil
 }

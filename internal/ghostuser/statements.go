@@ -11,13 +11,13 @@ import (
 	"sexton/internal/render"
 )
 
-// SQL that contains a table of the application must not be rendered with names.Render,
-// because that table may be in a schema called public.
+// SQL that contains a table of the application must not be rendered with names.Render.
+// Render would replace the schema "public" of such a table by the tracked schema.
 
 // ghostType is the user type of the ghost user.
 const ghostType = 5
 
-// deletableSQL is an SQL list of the user types that may be deleted, as in
+// deletableSQL is an SQL array of the user types that may be deleted, as in
 // "sexton".delete_user: people, project bots, service accounts and placeholders.
 const deletableSQL = "'{0,6,13,15}'::pg_catalog.int4[]"
 
@@ -27,8 +27,8 @@ const remainingCap = 10_000
 func queueTable(names pgcatalog.Names) string { return names.Render(`"public".`) + QueueTable }
 
 // queued returns the query for the users among {keys} that are queued for this kind of
-// deletion. Its lock on the rows of the queue makes a later cancellation fail. It returns
-// no users if the ghost user no longer exists.
+// deletion. The query locks their rows in the queue, so that a cancellation waits for the
+// end of the batch. It returns no users if the ghost user no longer exists.
 func (p *Plan) queued(names pgcatalog.Names, hardDelete bool, ghost dml.ID) string {
 	return fmt.Sprintf("SELECT job.user_id FROM %s AS job WHERE job.user_id OPERATOR(pg_catalog.=) ANY ({keys})"+
 		" AND job.hard_delete OPERATOR(pg_catalog.=) %t AND (%s) OPERATOR(pg_catalog.=) ANY (%s) AND EXISTS (%s) FOR KEY SHARE OF job",
@@ -53,8 +53,8 @@ func (p *Plan) userType(id string, ghost dml.ID) string {
 	return fmt.Sprintf("SELECT %s FROM %s AS leaving WHERE %s", p.kind(ghost), p.users.SQL(), p.is("leaving", id))
 }
 
-// kind returns an expression for the type of the user leaving. Users without GitLab's
-// types are people, except the ghost user.
+// kind returns an expression for the type of the user in the row leaving. Without
+// GitLab's user types, all users but the ghost user have type 0.
 func (p *Plan) kind(ghost dml.ID) string {
 	switch {
 	case p.gitlab:
@@ -65,7 +65,7 @@ func (p *Plan) kind(ghost dml.ID) string {
 	return fmt.Sprintf("CASE WHEN %s THEN %d ELSE 0 END", p.is("leaving", p.literal(ghost)), ghostType)
 }
 
-// edge returns the engine's edge for the step's rows in one leaf.
+// edge returns the edge for package drain that changes the step's rows in one leaf.
 func (p *Plan) edge(names pgcatalog.Names, s *step, leaf Table, do dml.Action, ghost dml.ID) *drain.Edge {
 	edge := s.Edge
 	edge.Action, edge.EmitsEvent = do, s.EmitsEvent && do == dml.Remove
@@ -87,8 +87,8 @@ func (p *Plan) edge(names pgcatalog.Names, s *step, leaf Table, do dml.Action, g
 }
 
 // equal returns the condition that the ghost user has an equal row in the leaf, by one of
-// the step's twins. OFFSET 0 keeps it an index lookup for each row. A join could read all
-// rows of the ghost user.
+// the step's twins. OFFSET 0 makes Postgres look up each row by an index. Without it,
+// Postgres could choose a join that reads all rows of the ghost user.
 func (s *step) equal(leaf Table, ghost string) string {
 	return strings.Join(render.Each(s.twins[leaf.OID], func(twin string) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) %s AND %s OFFSET 0)",
@@ -96,12 +96,13 @@ func (s *step) equal(leaf Table, ghost string) string {
 	}), " OR ")
 }
 
-// rows returns the condition for the rows (child) of a user.
+// rows returns the condition that a row (alias child) is one of the user's rows of the
+// step.
 func (p *Plan) rows(s *step, userID dml.ID, args *dml.Args) string {
 	return s.Belongs("child", "OPERATOR(pg_catalog.=) "+p.value(args.Add(p.key.Argument(userID))), args)
 }
 
-// live returns an array of booleans, which report for each step whether the user has
+// live returns an SQL array of booleans, which report for each step whether the user has
 // rows. OFFSET 0 keeps the planner from converting the subqueries to a join, which would
 // join fifty tables for fifty columns.
 func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {

@@ -9,7 +9,7 @@ import (
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Duty is the share of its time that a run works, until the run ends.
+	// Duty is the share of its time that a run works. It is reset at the end of the run.
 	pace.Duty
 
 	// UsersProcessed counts users that were deleted, UsersFailed users that were deferred
@@ -35,11 +35,13 @@ type Stats struct {
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
-	// WaitingFor is the reason if a run that has not ended waits.
+	// WaitingFor is the reason for which the run waits, or empty. It is reset at the end
+	// of the run.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held is the lock for which one of the remaining users waited last.
+	// Held is the lock for which a user waited that the run did not finish.
 	Held string `json:"held,omitempty"`
-	// Current is the user whose rows were changed last, until the run ends.
+	// Current has the counts of the user whose rows were changed last. It is nil after
+	// the end of the run.
 	Current *Current `json:"current,omitempty"`
 }
 
@@ -55,7 +57,7 @@ type Current struct {
 }
 
 // Changed reports whether the history gets a separate row for the run. Runs that changed
-// nothing share one.
+// nothing share one row.
 func (s *Stats) Changed() bool {
 	return s.UsersProcessed+s.UsersFailed+s.UsersUnfinished+s.UsersDropped > 0 || s.OverLimit || s.Interrupted ||
 		len(s.Moved)+len(s.Deleted)+len(s.Nullified) > 0

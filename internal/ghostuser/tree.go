@@ -22,10 +22,10 @@ const (
 	// treeRows is the number of rows of a step that are deleted together, with all rows
 	// below them.
 	treeRows = 500
-	// treeTarget is the time of a statement if the sizes have no target.
+	// treeTarget is the time that one statement should take if Sizes.Target is 0.
 	treeTarget = 20 * time.Millisecond
-	// mostRounds limits the consecutive rounds in which a step has new rows after all
-	// were deleted, or rows that other sessions have changed.
+	// mostRounds limits how often clearWindows repeats a step because rows were inserted
+	// again after all were deleted, or because other sessions changed the rows.
 	mostRounds = 20
 )
 
@@ -38,8 +38,8 @@ type tree struct {
 	below map[uint32]*dml.Table
 }
 
-// treeOf returns the function that deletes a user's rows of a step in one leaf, each
-// after all rows below it.
+// treeOf returns a function that deletes a user's rows of a step in one leaf. The
+// function deletes each row after all rows below it.
 func (r *run) treeOf(s *step,
 	leaf Table,
 ) func(context.Context, *drain.TreeSession, drain.Tombstone, []pgtype.TID) error {
@@ -61,7 +61,7 @@ func (r *run) treeOf(s *step,
 			return tree.window(ctx, root, leaf, sql, args)
 		}, tree.DeleteWindow)
 		if err == nil && only != nil && tree.Changes > before {
-			// Rows are addressed by ctid here, and a trigger may have updated such a row.
+			// A trigger may have updated one of these rows, which gives it another ctid.
 			// The user yields, so that the rows are read again.
 			return drain.ErrYield
 		}
@@ -69,8 +69,8 @@ func (r *run) treeOf(s *step,
 	}
 }
 
-// clearUser deletes rows that refer to the user by foreign keys without a step. These
-// keys refer to other or more columns than the user's key.
+// clearUser deletes rows that refer to the user by foreign keys without a step. Such keys
+// refer to several columns of users, or to another column than the key.
 func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tombstone) error {
 	users := r.Plan.users
 	tree, root, err := r.tree(ctx, in, t, nil, users)
@@ -184,7 +184,8 @@ func (t *tree) clearWindows(
 		case !t.Waits:
 			t.Waits, firstObstacle = true, t.Obstacle
 		case t.RetryCycle():
-		case firstObstacle.Verdict == batch.Timeout: // The later obstacles are the rows above, and not the cause.
+		// The first obstacle is the cause. Later ones are at rows above the slow row.
+		case firstObstacle.Verdict == batch.Timeout:
 			return fault(firstObstacle)
 		case t.Obstacle.Message != "":
 			if t.Obstacle.SQLState == "" {
@@ -213,10 +214,12 @@ func (e *topError) Error() string { return e.Message }
 func (e *topError) lock() bool { return e != nil && e.Lock() }
 
 // alter runs a transaction that deletes or changes rows of a tree. It first locks the
-// user's row of the queue. Before it deletes rows, it locks the rows at the top, and
-// fails if they have changed, because the application may have given a row to another
-// user. It locks the top after the rows below, in the same order as an application or a
-// trigger that maintains counters.
+// user's row of the queue.
+//
+// If rows are deleted, alter also locks the rows at the top of the tree. It fails if they
+// have changed, because the application may have given a row to another user. It locks
+// them after the rows below, in the same order as an application or a trigger that
+// maintains counters.
 func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 	top := -1
 	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: t.r.statement("hold"), Args: []any{t.u.id}})
@@ -241,7 +244,7 @@ func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...bat
 }
 
 // tree returns the user's tree, and the table top with the tables below it. The tree
-// counts deleted rows of top for the step s, or by table if s is nil.
+// counts deleted rows of top for the step s. If s is nil, it counts them by table.
 func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombstone, s *step,
 	top Table,
 ) (*tree, *dml.Table, error) {
@@ -276,8 +279,9 @@ func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombston
 	return t, root, nil
 }
 
-// eventStep returns the step whose event publishes deleted rows of a table, or nil. For
-// rows of root it returns own. For rows below it returns a step of their table.
+// eventStep returns the step that publishes the deleted rows of a table in an event, or
+// nil. For the table root it returns own, if that is set. For tables below root it
+// returns a step of that table.
 func (t *tree) eventStep(own *step, root, of *dml.Table) *step {
 	if of == root && own != nil {
 		return own
@@ -290,8 +294,8 @@ func (t *tree) eventStep(own *step, root, of *dml.Table) *step {
 	return steps[at]
 }
 
-// owner returns the Owner that counts rows for the user: rows of the step by its label,
-// deleted rows below by table, and changed rows by column.
+// owner returns the dml.Owner that counts rows for the user: rows of the step by its
+// label, deleted rows below by table, and changed rows by column.
 func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 	names := t.Session.Names
 	label := func(of *dml.Table) string {
@@ -319,7 +323,9 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 			t.count(dml.Remove, label(of), rows, s != nil && of == root && s.Action != dml.Remove)
 		},
 		OnChanged: func(f *dml.Ref, rows int64) { t.count(dml.Nullify, f.Label(), rows, false) },
-		Failed:    func(batch.Fault) {}, // The fault is recorded for the user instead.
+		// Faults are not counted here, because the fault that ends the tree is recorded
+		// for the user.
+		Failed: func(batch.Fault) {},
 	}
 }
 

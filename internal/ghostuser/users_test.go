@@ -44,8 +44,8 @@ func (b *bundle) useTwoConnections(t *testing.T) {
 	b.engine.More = func(context.Context) *batch.Session {
 		b.requested++
 		conn := next
-		// The engine requests a replacement for a lost connection. The first one is in
-		// use.
+		// The engine requests a connection again if it has lost one. The first request
+		// got extraConn, so later requests get new connections.
 		if next = nil; conn == nil {
 			conn = pgtest.Connect(t, b.URL)
 		}
@@ -203,7 +203,7 @@ func TestRowsWithEventsAreDeletedBeforeRowsAbove(t *testing.T) {
 	})
 }
 
-// Of rows of several users in one batch that the ghost user can have only once, one is
+// If users of one batch have rows that the ghost user can have only once, one row is
 // moved and the others are deleted.
 func TestDuplicatesWithinABatch(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,5 @@
--- Counts an attempt, records the reason, and defers the user for $3 seconds, unless an operator has deferred it for longer.
+-- Counts an attempt, records the reason, and defers the user for $3 seconds, unless an
+-- operator has deferred it for longer.
 UPDATE "public".users_ghost_user_migrations AS job
 SET attempts = job.attempts OPERATOR(pg_catalog.+) 1,
     last_error = $2,

@@ -1,5 +1,6 @@
--- Moves unfinished users to the end of the due users. It skips users whose row another session has locked, because the lock must not fail
--- the run, and users whom an operator has deferred meanwhile.
+-- Moves unfinished users to the end of the due users. It skips users whose row another
+-- session has locked, because the lock must not fail the run, and users whom an operator
+-- has deferred meanwhile.
 UPDATE "public".users_ghost_user_migrations AS job
 SET consume_after = pg_catalog.clock_timestamp(), updated_at = pg_catalog.clock_timestamp()
 WHERE job.id OPERATOR(pg_catalog.=) ANY (ARRAY(

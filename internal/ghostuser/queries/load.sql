@@ -1,4 +1,5 @@
--- Returns due users with one of the kinds of deletion $3, the longest due first, without the users $1.
+-- Returns due users with one of the kinds of deletion $3, the longest due first, without
+-- the users $1.
 SELECT job.id, pg_catalog.to_jsonb(job.user_id), job.hard_delete,
     coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - job.created_at), 0)::pg_catalog.float8 AS age
 FROM "public".users_ghost_user_migrations AS job

@@ -1,4 +1,5 @@
--- Retries the failed user $1, or all failed users if it is empty. It skips users that a worker is processing.
+-- Retries the failed user $1, or all failed users if $1 is empty. Skips users that a
+-- worker is processing.
 WITH free AS (
     SELECT job.id
     FROM "public".users_ghost_user_migrations AS job
