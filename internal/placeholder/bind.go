@@ -16,10 +16,10 @@ import (
 // section is the configuration key of the references.
 const section = "placeholder_users"
 
-// Bind resolves the entries like definitions of package loosefk, as references that
-// forbid the deletion of users. Findings have keys such as
-// placeholder_users.references[3].columns[0] and no position. The references are nil if
-// one of the findings is an error.
+// Bind resolves the columns of the entries, like definitions of package loosefk, to
+// references that forbid the deletion of users. Findings have keys such as
+// placeholder_users.references[3].columns[0] and no position. If one of the findings is
+// an error, the references are nil.
 func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names,
 	entries []Reference,
 ) (*References, problem.List, error) {
@@ -55,8 +55,8 @@ func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names,
 	return bound, problems, nil
 }
 
-// define returns a definition for each column. Without an action, a definition forbids
-// the deletion.
+// define returns a definition for each column of the entries. The definitions have no
+// action, which means that they forbid the deletion.
 func define(entries []Reference) (defs []definitions.Definition, problems problem.List) {
 	for i, entry := range entries {
 		key := fmt.Sprintf("%s.references[%d]", section, i)
@@ -76,8 +76,9 @@ func define(entries []Reference) (defs []definitions.Definition, problems proble
 	return defs, problems
 }
 
-// place returns the configuration key for the key of a finding. It is the key of the
-// column, or of the entry's table if the finding is not about the column.
+// place converts the key of a finding about a definition to the configuration key of the
+// column. If the finding is not about the column, place returns the key of the entry's
+// table.
 func place(key string) string {
 	column := strings.LastIndexByte(key, ']') + 1
 	if key[column:] == "" {

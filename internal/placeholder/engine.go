@@ -17,10 +17,10 @@ const (
 	// batchRows is the number of rows of one query. Each row is offered in its own
 	// transaction.
 	batchRows = 1000
-	// reserve is the time before the end of its lease when a run ends, so that a running
-	// statement can finish.
+	// reserve is the time between the end of a run and the end of its lease, so that a
+	// running statement can finish.
 	reserve = time.Second
-	// mostFailures is the number of rows that may fail before a run ends.
+	// mostFailures is the number of failed rows after which a run ends.
 	mostFailures = 100
 )
 
@@ -72,7 +72,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 }
 
 // page returns the next rows in the order of their ids, without rows whose job is waiting
-// or running. It continues after the last id, because these rows stay eligible.
+// or running. Those rows are still eligible, so each page begins after the last id.
 func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
 	var loaded []row
 	err = r.Session.ReadOwn(ctx, batch.Statement{
@@ -97,8 +97,8 @@ func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
 
 // offer inserts the job of one row and counts the attempt in the same transaction.
 func (r *run) offer(ctx context.Context, next row) error {
-	// The time depends on the number of new jobs, so a row without a new job leaves no
-	// gap.
+	// The time of a job depends on the number of new jobs, so a row without a new job
+	// leaves no gap between the times.
 	at := r.Start.Add(time.Duration(r.stats.Scheduled) * r.Spacing)
 	var eligible bool
 	var attempt *int64
@@ -152,5 +152,5 @@ func (r *run) count(ctx context.Context, item Item) {
 	}
 }
 
-// args returns the first two arguments of each statement about eligible rows.
+// args returns the arguments $1 and $2 of each statement about eligible rows.
 func (r Rules) args() []any { return []any{r.MaxAttempts, r.RetryPeriod.Seconds()} }

@@ -39,8 +39,8 @@ func TestRunOffersOwnerlessPlaceholders(t *testing.T) {
 	require.Len(t, b.jobs(), 3)
 }
 
-// isEligible reports whether a row with this time of the last attempt and this number of
-// attempts is due. The time is an SQL expression.
+// isEligible reports whether a row is due after the given time of its last attempt and
+// the given number of attempts. The time is an SQL expression.
 func (b *bundle) isEligible(t *testing.T, last string, attempts int) bool {
 	// Within one statement of the client statement_timestamp() is constant, so the
 	// function can test a boundary exactly.
@@ -297,8 +297,8 @@ func (b *bundle) requireConsistency(t *testing.T) {
 		WHERE detail.deletion_attempts <> (SELECT count(*) FROM sexton.river_job WHERE args @> jsonb_build_object('user_id', detail.placeholder_user_id))`))
 }
 
-// Two runs in parallel, of which one has lost its lease without noticing, offer each row
-// once. A row that gets an owner during the runs is skipped.
+// Two runs in parallel offer each row once, although the first one continues after it has
+// lost its lease. A row that gets an owner during the runs is skipped.
 func TestTwoRunsInParallel(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -346,8 +346,8 @@ func TestTwoRunsInParallel(t *testing.T) {
 	require.Equal(t, want, users)
 }
 
-// Rows with waiting jobs, as while their kind is paused for days, are not locked and do
-// not delay the rows after them.
+// Rows whose jobs are waiting, for example because the kind of job is paused, are not
+// locked and do not delay the rows after them.
 func TestWaitingJobsDelayNoOtherRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -366,7 +366,8 @@ func TestWaitingJobsDelayNoOtherRows(t *testing.T) {
 		"no row was locked")
 }
 
-// Both queries use the index of ownerless rows, although most rows have an owner.
+// DueSQL and NextDueSQL use the index of ownerless rows, although most rows have an
+// owner.
 func TestDueQueriesUseTheIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

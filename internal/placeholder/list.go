@@ -20,13 +20,13 @@ type State string
 const (
 	// Due means that the placeholder can be offered now.
 	Due State = "due"
-	// Scheduled means that its job is waiting or running.
+	// Scheduled means that the placeholder's job is waiting or running.
 	Scheduled State = "scheduled"
 	// Deferred means that the placeholder is deferred after an attempt.
 	Deferred State = "deferred"
-	// InQueue means that it is in the queue of users to be deleted.
+	// InQueue means that the placeholder is in the queue of users to be deleted.
 	InQueue State = "queued"
-	// GivenUp means that it has no attempts left.
+	// GivenUp means that the placeholder has no attempts left.
 	GivenUp State = "given_up"
 	// Obsolete means that the user does not exist or is not a placeholder.
 	Obsolete State = "obsolete"
@@ -89,9 +89,9 @@ var (
 	ErrObsolete = errors.New("the user does not exist or is not a placeholder")
 )
 
-// Retry sets the attempts of a placeholder to 0, so that it is Due. If its job is
-// waiting, Retry starts the job now and counts it as the first attempt, so that the
-// placeholder is Scheduled. The last error is kept until the attempt.
+// Retry sets the attempts of a placeholder to 0, so that it is Due. If the placeholder's
+// job is waiting, Retry starts the job now and counts it as the first attempt, so that
+// the placeholder is Scheduled. The last error is kept until the attempt.
 func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, userID int64) (State, error) {
 	var rows, ownerless, free int64
 	var placeholder, waits bool
@@ -123,20 +123,20 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, userID int64) 
 	return Scheduled, problem.Doing(err, "start the job of placeholder user %d", userID)
 }
 
-// Backlog has the numbers of pending placeholders.
+// Backlog has the counts of ownerless placeholders.
 type Backlog struct {
 	// Pending counts ownerless placeholders that have attempts left, including deferred
 	// ones. Capped reports that there are more. Placeholders in the queue of users to be
-	// deleted are counted there.
+	// deleted are not included, because the backlog of that queue counts them.
 	Pending int64
 	Capped  bool
 	// OldestAgeSeconds is the time since the first due placeholder became due: since the
 	// end of its retry period or, if it was never tried, since its creation.
 	OldestAgeSeconds float64
 	// Deferred counts placeholders that were tried within the retry period, up to the
-	// limit of Pending. It includes placeholders that were tried at infinity, which
-	// defers them forever. DeferredUntil is the time when the first of them can be
-	// offered again, and DeferredReason the reason of its deferral.
+	// limit of Pending. It includes placeholders whose last attempt is set to infinity,
+	// which defers them forever. DeferredUntil is the time at which the first of them can
+	// be offered again, and DeferredReason is the reason of its deferral.
 	Deferred       int64
 	DeferredUntil  *time.Time
 	DeferredReason string
@@ -147,15 +147,16 @@ type Backlog struct {
 	DeferredCapped bool
 }
 
-// ReadBacklog reads the backlog with the SQL function that "sexton".backlog calls, too.
+// ReadBacklog reads the backlog with the SQL function that the view "sexton".backlog also
+// uses.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("backlog")), rules.args()...)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
 	return b, problem.Doing(err, "count placeholder users")
 }
 
-// SaveRules stores the rules in the database for "sexton".backlog, which cannot read the
-// configuration. If they are already stored, it writes nothing.
+// SaveRules stores the rules in the database, because the view "sexton".backlog cannot
+// read the configuration. If the same rules are already stored, it writes nothing.
 func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules) error {
 	_, err := db.Exec(ctx, names.Render(statement("save_rules")), rules.args()...)
 	return problem.Doing(err, "save the rules of placeholder users")
@@ -194,15 +195,15 @@ type Item struct {
 }
 
 // DeleteKind is the kind of the job that deletes one placeholder, with the argument
-// user_id. It must not change.
+// user_id. The name must not change, because stored jobs have it.
 const DeleteKind = "import_delete_placeholder_user"
 
 // Rules limit the attempts to delete a placeholder.
 type Rules struct {
 	// MaxAttempts is the number of attempts. The last one is logged as final.
 	MaxAttempts int
-	// RetryPeriod is the time between attempts. An attempt is due after it, not at its
-	// end.
+	// RetryPeriod is the time between two attempts. The next attempt is due if more than
+	// this time has passed.
 	RetryPeriod time.Duration
 }
 

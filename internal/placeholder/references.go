@@ -102,9 +102,9 @@ var queries embed.FS
 const (
 	// DetailsTable is the name of the table of placeholders.
 	DetailsTable = "import_placeholder_user_details"
-	// since is the end of the retry period: the last attempt of an eligible row is older.
-	// It uses statement_timestamp(), because clock_timestamp() is volatile and cannot
-	// limit an index scan.
+	// since is the SQL expression for the start of the retry period. An eligible row was
+	// last tried before that time. The expression uses statement_timestamp(), because
+	// clock_timestamp() is volatile and cannot limit an index scan.
 	since = `(pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))`
 	// untried and tried are the conditions of eligible rows without an attempt and with
 	// an earlier attempt. Each can use the index of the ownerless rows.
@@ -136,11 +136,12 @@ func statements() pgcatalog.Texts {
 
 func statement(name string, more ...string) string { return statements().Statement(name, more...) }
 
-// DueSQL returns the condition that a placeholder can be offered now.
+// DueSQL returns the condition that any placeholder can be offered now.
 func DueSQL() string { return statement("due") }
 
 // CountDueSQL returns an expression for the number of placeholders that can be offered
-// now. It stops counting after 10,000 of each kind.
+// now. It counts at most 10,001 rows without an attempt and 10,001 rows with an earlier
+// attempt.
 func CountDueSQL() string { return statement("count_due") }
 
 // NextDueSQL returns an expression for the seconds (float8) until the next deferred row

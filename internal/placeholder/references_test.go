@@ -109,8 +109,8 @@ func TestReferencesOfEveryKind(t *testing.T) {
 	}, pgtest.Must(r.Remove(t.Context(), 1))(t).Blockers)
 }
 
-// A reference to a table in schema public is kept if another schema is tracked, although
-// the SQL files use "public" as the name of the tracked schema.
+// A reference to a table in schema public is still bound to that schema if another schema
+// is tracked, although the SQL files use "public" as the name of the tracked schema.
 func TestReferencesKeepTheirSchema(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

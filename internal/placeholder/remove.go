@@ -75,9 +75,9 @@ type Remover struct {
 }
 
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in
-// its rows the reason for keeping it. Each of these is one transaction. Repeated and
-// concurrent calls are safe. An error of the database is also recorded in the rows, until
-// the next call succeeds.
+// its detail rows the reason for keeping it. Queueing and recording are one transaction
+// each. Repeated and concurrent calls are safe. An error of the database is also recorded
+// in the detail rows, until the next call succeeds.
 //
 // Rows that are added while the placeholder is in the queue pass to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
@@ -103,8 +103,8 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	return verdict, nil
 }
 
-// sessionKey returns the key for the application_name of the session, by which the search
-// for its lock holder finds it.
+// sessionKey returns the key that the application_name of the session contains. The query
+// for the session's lock holder finds the session by this key.
 func sessionKey(userID int64) string { return fmt.Sprintf("%s/%d", DeleteKind, userID) }
 
 // transact runs do in a READ COMMITTED transaction with the limits. With a stricter
@@ -163,7 +163,7 @@ func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error
 	return problem.Doing(err, "record the reason for keeping the user")
 }
 
-// state is the state of a placeholder under its lock.
+// state has the state of a placeholder, as read under a lock on it.
 type state struct {
 	userType *int32
 	queued   bool
@@ -193,8 +193,8 @@ func (r *Remover) inspect(ctx context.Context, tx pgx.Tx, userID int64) (state, 
 	return found, nil
 }
 
-// queue calls "sexton".delete_user. If that refuses the user with an SX01x error, the
-// verdict is Blocked.
+// queue calls "sexton".delete_user. If that function refuses the user with an SX01x
+// error, the verdict is Blocked.
 func (r *Remover) queue(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
 	err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
 		_, err := savepoint.Exec(ctx, r.Names.Render(`SELECT "sexton".delete_user($1, $1, false)`), verdict.UserID)

@@ -19,7 +19,7 @@ import (
 	"sexton/internal/placeholder"
 )
 
-// setupScene creates the placeholder 1 and user 2, whose rows do not refer to user 1.
+// setupScene creates the placeholder 1, and user 2 with rows that do not refer to user 1.
 func setupScene(t *testing.T) *bundle {
 	b := setup(t)
 	b.placeholders(1)
@@ -32,8 +32,8 @@ func setupScene(t *testing.T) *bundle {
 	return b
 }
 
-// writes returns statements that make one column refer to user 1, by the expected text of
-// the column and its row.
+// writes returns SQL statements that each make one column refer to user 1. Their map keys
+// are the column and the row that Remove must report.
 func writes() map[string]string {
 	return map[string]string{
 		"notes.author_id (id 17)":                           "INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) VALUES (17, 1, 'Issue', 11, 1, 'n')",
@@ -156,9 +156,9 @@ func TestOnlyPlaceholdersAreRemoved(t *testing.T) {
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
 }
 
-// Remove waits for an uncommitted row that refers to the user, and finds it. It does so
-// at another default isolation level, too, at which the query would use a snapshot from
-// before the wait.
+// Remove waits for an uncommitted row that refers to the user, and finds the row. This is
+// also true if the default isolation level is stricter. At such a level the query would
+// use a snapshot from before the wait.
 func TestUncommittedReference(t *testing.T) {
 	t.Parallel()
 	b := setupScene(t)

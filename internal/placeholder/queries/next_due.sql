@@ -1,5 +1,6 @@
--- Returns the seconds until the next deferred row is due, or 0 if no row is deferred. The index begins with the number of attempts, so each
--- number is one range scan. An operator may defer a row to infinity, which never becomes due.
+-- Returns the seconds until the next deferred row is due, or 0 if no row is deferred. The
+-- index begins with the number of attempts, so each number is one range scan. An operator
+-- may defer a row to infinity, which never becomes due.
 coalesce((
     SELECT extract(epoch FROM pg_catalog.min(next.last_deletion_attempt_at) - pg_catalog.statement_timestamp())
         OPERATOR(pg_catalog.+) $2::pg_catalog.float8

@@ -1,5 +1,6 @@
--- Offers the row $3: inserts the job for the time $4, and counts the attempt if the job is new. It returns whether the row is still
--- eligible, and the number of attempts if it counted one.
+-- Offers the row $3: inserts the job for the time $4, and counts the attempt if the job
+-- is new. Returns whether the row is still eligible, and the number of attempts if an
+-- attempt was counted.
 WITH chosen AS MATERIALIZED (
     SELECT detail.id, detail.placeholder_user_id
     FROM {detail}

@@ -1,4 +1,5 @@
--- Sets the attempts of rows that were tried to 0, those with the most attempts first.
+-- Sets the attempts of at most 10,000 ownerless rows that were tried to 0. Rows with the
+-- most attempts come first.
 UPDATE {detail}
 SET deletion_attempts = 0, last_deletion_attempt_at = NULL, updated_at = pg_catalog.statement_timestamp()
 WHERE detail.namespace_id IS NULL AND detail.id OPERATOR(pg_catalog.=) ANY (ARRAY(

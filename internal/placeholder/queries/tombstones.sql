@@ -1,5 +1,7 @@
--- Returns the tables, as tombstones name them, whose deleted rows also delete rows of the tables $1, $2, at any depth: by a loose foreign key
--- from child ($3, $4) to parent ($5, $6), or by a native one with CASCADE. Keys to users are left out, because they are the references.
+-- Returns the tables, as tombstones name them, whose deleted rows also delete rows of the
+-- tables $1, $2, at any depth: by a loose foreign key from child ($3, $4) to parent ($5,
+-- $6), or by a native one with CASCADE. Foreign keys to users are left out, because they
+-- are the references themselves.
 WITH RECURSIVE edge (child, parent) AS (
     SELECT pg_catalog.format('%I.%I', loose.child_schema, loose.child), pg_catalog.format('%I.%I', loose.parent_schema, loose.parent)
     FROM unnest($3::pg_catalog.text[], $4::pg_catalog.text[], $5::pg_catalog.text[], $6::pg_catalog.text[])
