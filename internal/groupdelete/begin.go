@@ -18,15 +18,17 @@ import (
 	"sexton/internal/render"
 )
 
-// groupState describes a group before its destruction.
+// groupState is the state of a group and of its destruction.
 type groupState struct {
 	// Begun reports that the destruction has begun, by this statement or before.
 	Begun                  bool
 	Marked, Scheduled, Due bool
-	// Undated reports that the application's settings have no period.
+	// Undated reports that the application's settings have no period between mark and
+	// deletion.
 	Undated   bool
 	Permitted bool
-	// Done and Total count the rows of a destruction that had begun before.
+	// Done is the number of deleted rows and Total the estimate of all rows, if the
+	// destruction had begun before.
 	Done, Total int64
 	// Touched reports that a row was deleted or changed, so that the deletion cannot be
 	// cancelled any more.
@@ -38,8 +40,10 @@ type groupState struct {
 const deferredFor = 3600.0
 
 // begin begins the destruction unless it has begun before. It reports whether the group
-// must be deleted. The transaction that begins the destruction repeats the checks under
-// the lock of the group. A session that restores the group takes the same lock.
+// must be deleted.
+//
+// The transaction that begins the destruction locks the group and repeats the checks. A
+// session that restores the group takes the same lock.
 func (r *run) begin(ctx context.Context) (bool, error) {
 	plan := r.engine.Plan
 	names, groups := r.Session.Names, plan.marked(r.Session.Names)
@@ -84,9 +88,9 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 
 // alter runs a transaction that deletes or changes rows. Until the first such transaction
 // commits, another session may cancel the deletion by deleting the record of the
-// destruction. Until then, alter inserts a statement at index that locks this record. The
-// statement must come after the lock of a group, because the canceling session locks the
-// group first.
+// destruction. To prevent this, alter inserts a statement at the given index that locks
+// the record. The index must be after a statement that locks a group, because a session
+// that cancels the deletion locks the group first.
 func (r *run) alter(ctx context.Context, limits batch.Limits, index int, statements ...batch.Statement) error {
 	if r.final {
 		return r.send(ctx, limits, statements...)
@@ -100,8 +104,9 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, index int, stateme
 	return err
 }
 
-// deferGroup counts an attempt, records an error that occurred before the first step, and
-// defers the group if its destruction has not begun. It returns the error if it is fatal.
+// deferGroup records an error that occurred before the first step, and counts an attempt.
+// If the destruction has not begun, it also defers the group. It returns the error if the
+// error is fatal.
 func (r *run) deferGroup(ctx context.Context, err error) error {
 	f := batch.Judge(err)
 	if f.Verdict == batch.Fatal {
@@ -119,7 +124,7 @@ func (r *run) deferGroup(ctx context.Context, err error) error {
 		})
 }
 
-// readState runs the statements of first, then query, which selects the state of the
+// readState runs the statements of first, and then query, which selects the state of the
 // group. It returns nil if the group does not exist.
 func (r *run) readState(ctx context.Context, query batch.Statement, first ...batch.Statement) (*groupState, error) {
 	var found []*groupState
@@ -152,7 +157,7 @@ func (s *groupState) keepReason() string {
 }
 
 // forget deletes the lease and the fence of a group that does not exist. The session
-// works under that lease, so it must not do anything after that.
+// works under that lease, so the caller must not use the session afterwards.
 func (r *run) forget(ctx context.Context, g dml.ID) error {
 	p := r.engine.Plan
 	sql := statement(r.Session.Names, "forget", "{groups}", p.table(), "{id}", p.id("target"))
@@ -160,8 +165,8 @@ func (r *run) forget(ctx context.Context, g dml.ID) error {
 	return problem.Doing(err, "delete the lease of group %s, which does not exist", g)
 }
 
-// finishStatement returns the statement that deletes a group if no rows refer to it by
-// refs.
+// finishStatement returns the statement that deletes a group if no rows refer to the
+// group by refs.
 func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
 	terms := render.Each(refs, func(f *ref) string { return f.Exists("target") })
 	schedule := ""
@@ -178,9 +183,9 @@ func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
 //go:embed queries
 var queries embed.FS
 
-// statement returns a file of the folder queries, rendered for the configured schemas,
-// and replaces the parts afterwards. The parts must not be rendered, because they contain
-// names of the application, which may use a schema called public.
+// statement returns the SQL of a file in the folder queries, rendered for the configured
+// schemas. It replaces the parts after that, because they must not be rendered: they
+// contain names of the application, which may use a schema called public.
 func statement(names pgcatalog.Names, name string, parts ...string) string {
 	return strings.NewReplacer(parts...).Replace(names.Render(pgcatalog.Texts{Files: queries}.Statement(name)))
 }

@@ -110,8 +110,8 @@ func TestCycleInOneTable(t *testing.T) {
 	require.EqualValues(t, 60, stats.Deleted["links"])
 }
 
-// An error of a trigger on a row of a cycle is the reason of the run, even if the error
-// is a division by zero.
+// If a trigger on a row of a cycle fails, the run reports its error as the reason, even
+// if the error is a division by zero.
 func TestCycleWithAFailingTrigger(t *testing.T) {
 	t.Parallel()
 	const cycle = "INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, n FROM generate_series(1, 9) AS n; UPDATE links SET before = id % 9 + 1;"
@@ -188,7 +188,7 @@ func TestForeseeMatchesTheDestruction(t *testing.T) {
 	require.Empty(t, seen.Forbidden)
 	require.False(t, seen.Capped)
 	stats := b.destroy(t, groupdelete.Destroyed)
-	// The last transaction deletes the schedule with the group and does not count it.
+	// The schedule is deleted in the same transaction as the group, and is not counted.
 	stats.Deleted["group_deletion_schedules"] = 1
 	require.Equal(t, stats.Deleted, seen.Deleted)
 	require.Equal(t, map[string]int64{"notices.group_id": 2}, seen.Nullified)
@@ -281,7 +281,7 @@ func TestEstimateSendsNoGroupIDs(t *testing.T) {
 	require.Zero(t, pgtest.Must(plan.Estimate(t.Context(), read, dml.IntegerID(77)))(t), "group does not exist")
 }
 
-// seedCount returns the number of random schemas.
+// seedCount returns the number of random schemas that the test creates.
 func seedCount() uint64 {
 	if pgtest.Long {
 		return 6
@@ -380,8 +380,9 @@ func TestRandomSchemas(t *testing.T) {
 	}
 }
 
-// A member that another session adds, while the worker waits for its lock on a row of the
-// cycle, is deleted. No foreign key refers from members to the row.
+// A member of a project or group in a cycle is deleted even if another session adds it
+// while the worker waits for the lock on that row. No foreign key refers from members to
+// the row.
 func TestLateMembersInACycleAreDeleted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ lock, source, waits string }{
@@ -402,7 +403,7 @@ func TestLateMembersInACycleAreDeleted(t *testing.T) {
 				row.source+", 30)")
 
 			engine := b.engine(t, 1)
-			// An earlier statement waits for the same lock until this timeout.
+			// An earlier statement waits for the writer's lock, too, until this timeout.
 			engine.Session.Limits.LockTimeout = 500 * time.Millisecond
 			wait := runWhile(t, engine)
 			pgtest.Await(t, b.Pool(), "the deletion of the cycle to wait for the writer", `SELECT EXISTS (
@@ -429,7 +430,7 @@ func TestRowOfACycleChangesBeforeItsDeletion(t *testing.T) {
 	}
 	first, second := b.Begin(t, change), pgtest.Begin(t, b.Pool())
 	engine := b.engine(t, 1)
-	// An earlier statement waits for the same lock until this timeout.
+	// An earlier statement waits for the writer's lock, too, until this timeout.
 	engine.Session.Limits.LockTimeout = 500 * time.Millisecond
 	wait := runWhile(t, engine)
 	awaitLock(1)

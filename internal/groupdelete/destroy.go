@@ -25,13 +25,14 @@ const (
 // LeaseKey returns the key of the lease of one group.
 func LeaseKey(group dml.ID) string { return "groups/" + group.Text }
 
-// Sizes limit the statements. Zero values mean 1000 rows, 20 ms and a duty of 1.
+// Sizes limit the statements and the load of a run. Zero values mean 1000 rows, 20 ms and
+// a duty of 1.
 type Sizes struct {
 	// Rows is the number of rows of the first statements.
 	Rows int
 	// Target is the time that one statement should take. The number of rows adapts to it.
 	Target time.Duration
-	// Duty is the share of its time that a run works. 0 and 1 mean all of it.
+	// Duty is the share of its time that a run works, from 0 to 1. 0 means 1.
 	Duty float64
 }
 
@@ -47,7 +48,8 @@ type Engine struct {
 	Session *batch.Session
 	Plan    *Plan
 	GroupID dml.ID
-	// Leases and Database are for the leases of sub-groups.
+	// Leases grants the leases of sub-groups, whose fencing tokens are stored in
+	// Database.
 	Leases   *lease.Manager
 	Database database.Database
 	// Runtime limits the time of the run. 0 means DefaultRuntime.
@@ -55,7 +57,7 @@ type Engine struct {
 	Sizes    Sizes
 	Throttle pace.Throttle
 	// Progress, if set, is called with the statistics after every batch and when the
-	// reason for which the run waits changes. It must not keep them.
+	// reason for which the run waits changes. The callback must not keep the statistics.
 	Progress func(ctx context.Context, stats *Stats)
 }
 
@@ -106,8 +108,8 @@ func (e *Engine) newRun(ctx context.Context) *run {
 	return r
 }
 
-// run is the state of one Run. The next Run does not need it. Its session works under the
-// lease of the current group.
+// run is the state of one Run. No later Run needs it. Its session works under the lease
+// of the current group.
 type run struct {
 	*drain.Tree
 
@@ -123,12 +125,13 @@ type run struct {
 	lineage []dml.ID
 	// moveChecks counts the calls of movedAway.
 	moveChecks int
-	// refilled counts for each group how often it had new rows after it was cleared. A
-	// group with more than mostRefills is blocked.
+	// refilled counts for each group how often new rows referred to the group after it
+	// was cleared. A group with more than mostRefills is blocked.
 	refilled map[dml.ID]int
-	// heldSubgroup is the error for a sub-group that another run is destroying.
+	// heldSubgroup is the error for a sub-group whose lease another run holds.
 	heldSubgroup *lease.HeldError
-	// lockWait is the wait for locks of other sessions. It grows with consecutive waits.
+	// lockWait is the backoff for locks of other sessions. Its delay grows with
+	// consecutive waits.
 	lockWait pace.LockBackoff
 	// renewed is the time of the last renewal of the leases. recorded is the time at
 	// which the number of deleted rows was last recorded.
@@ -154,8 +157,8 @@ func (r *run) ended() bool {
 // futile reports whether the run has used all of its time without changing a row.
 func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r.waited }
 
-// paused reports whether the run must leave the current rows, because it ends or because
-// they were moved. It waits while the engine is paused.
+// paused reports whether the run must stop deleting the current rows, because the run
+// ends or because the rows were moved. While the engine is paused, it waits.
 func (r *run) paused(ctx context.Context) bool {
 	r.Pace.Await(ctx)
 	if time.Since(r.recorded) >= recordEvery {
@@ -164,7 +167,8 @@ func (r *run) paused(ctx context.Context) bool {
 	return r.ended() || r.movedAway(ctx)
 }
 
-// setDuty records the share of its time that the run works.
+// setDuty sets the duty in the statistics, which is the share of its time that the run
+// works.
 func (r *run) setDuty(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +179,7 @@ func (r *run) setDuty(duty pace.Duty) {
 // database.
 const recordEvery = time.Second
 
-// record records the present step and the number of deleted rows.
+// record stores the current step and the number of deleted rows in the database.
 func (r *run) record(ctx context.Context) error {
 	r.recorded = time.Now()
 	return r.sendOwn(ctx, batch.Statement{
@@ -183,8 +187,8 @@ func (r *run) record(ctx context.Context) error {
 	})
 }
 
-// subgroupPause is the time that a run waits if only a sub-group is left that another run
-// is destroying.
+// subgroupPause is the time that a run waits if only a sub-group is left whose lease
+// another run holds.
 const subgroupPause = time.Second
 
 func (r *run) work(ctx context.Context) error {
@@ -245,8 +249,8 @@ func (r *run) work(ctx context.Context) error {
 	}
 }
 
-// waitForLock waits until the next try is due. The wait does not count as an attempt. If
-// the run ends before that, the next run continues.
+// waitForLock waits until locked rows must be tried again, or until the run ends. A wait
+// for a lock counts no attempt.
 func (r *run) waitForLock(ctx context.Context) error {
 	r.waited = true
 	r.lockWait.Fail(r.Obstacle.Text())
@@ -286,7 +290,8 @@ func (r *run) renew(ctx context.Context) error {
 	if time.Since(r.renewed) < renewEvery {
 		return nil
 	}
-	r.renewed = time.Now() // The time is set first, because an error ends the run.
+	// The time is set before the renewal, because an error of the renewal ends the run.
+	r.renewed = time.Now()
 	for _, held := range r.leases {
 		if err := held.Renew(ctx); err != nil {
 			return err

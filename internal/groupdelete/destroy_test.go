@@ -147,8 +147,8 @@ func TestGroupIsKept(t *testing.T) {
 	})
 }
 
-// If a restore commits while the run waits for its lock on the group, after the first
-// check, the group is kept.
+// If another session restores the group and commits while the run waits for its lock on
+// the group, the group is kept. The run's first check was before that.
 func TestRestoreWinsTheRace(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -348,12 +348,13 @@ func TestRowsCommittedDuringTheRun(t *testing.T) {
 		b.recordDeletions()
 		other := b.Begin(t, c.insert)
 		engine := b.engine(t, 1)
-		engine.Sizes.Target = time.Second // The first wait must last until the commit.
+		// The first wait for the lock must last until the commit.
+		engine.Sizes.Target = time.Second
 		deleted := make(chan struct{})
 		doOnce(engine, func(stats *groupdelete.Stats) bool { return stats.Projects == c.projects },
 			func() { close(deleted) })
 		wait := runWhile(t, engine)
-		<-deleted // Only rows that wait for the other transaction are left.
+		<-deleted
 		b.AwaitLock(t)
 		require.NoError(t, other.Commit(t.Context()))
 		wait(groupdelete.Destroyed)
@@ -368,7 +369,8 @@ func TestRowsCommittedDuringTheRun(t *testing.T) {
 // projects.
 func TestMemberCommittedWhileLockedRowsAreSkipped(t *testing.T) {
 	t.Parallel()
-	const deletionBegun, writerEnded = 71, 72 // These are keys of advisory locks.
+	// deletionBegun and writerEnded are keys of advisory locks.
+	const deletionBegun, writerEnded = 71, 72
 	b := setup(t, fmt.Sprintf(`CREATE FUNCTION await_writer() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
 		PERFORM pg_catalog.pg_advisory_xact_lock(%d);
 		WHILE NOT pg_catalog.pg_try_advisory_xact_lock(%d) LOOP PERFORM pg_catalog.pg_sleep(0.001); END LOOP;
@@ -405,8 +407,8 @@ func TestRowsInsertedDuringTheRun(t *testing.T) {
 	require.Greater(t, late, int64(100_020))
 }
 
-// The test has a cycle and pins, because separate statements delete rows of a cycle and
-// set columns to NULL.
+// Triggers see no planner settings of the run. The test has a cycle of rows and pins,
+// because separate statements delete rows of a cycle and set columns to NULL.
 func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	t.Parallel()
 	const pins = "CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE SET NULL); CREATE INDEX ON pins (issue_id);"
@@ -421,7 +423,7 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	b.RequireDefaultPlannerSettings(t, tables...)
 }
 
-// When memberships are deleted, project bots are queued for deletion. Details of
+// When memberships are deleted, project bots are queued for deletion. Detail rows of
 // placeholders lose their namespace.
 func TestBotsAndPlaceholders(t *testing.T) {
 	t.Parallel()
@@ -451,7 +453,7 @@ func TestBotsAndPlaceholders(t *testing.T) {
 		b.Rows("SELECT placeholder_user_id, namespace_id FROM import_placeholder_user_details ORDER BY 1"))
 }
 
-// Rows of tracked tables leave tombstones.
+// Deleted rows of tracked tables leave tombstones.
 func TestDeletedRowsLeaveTombstones(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -461,8 +463,8 @@ func TestDeletedRowsLeaveTombstones(t *testing.T) {
 		b.Rows("SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// A run that ends has recorded the number of deleted rows. The total is the estimate from
-// the beginning.
+// When a run ends, the number of deleted rows is in the database. The total is the
+// estimate that was made when the destruction began.
 func TestProgressIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)

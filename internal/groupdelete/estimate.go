@@ -13,15 +13,16 @@ const (
 	// mostGroups limits the groups that are counted before a destruction begins.
 	mostGroups = 100_000
 	// sampled is the number of projects below which rows are counted. mostSampled limits
-	// the rows below them. mostProjects limits the projects.
+	// the counted rows below these projects. mostProjects limits the counted projects.
 	sampled      = 5
 	mostSampled  = 20_000
 	mostProjects = 10_000
 )
 
 // estimate returns an estimate of the rows that will be deleted. It counts the groups,
-// and multiplies the projects by the rows below a few of them. The ids of the groups are
-// not sent to the client, because there may be mostGroups of them.
+// and multiplies the number of projects by the average number of rows below a few
+// projects. The ids of the groups are not sent to the client, because there may be
+// mostGroups of them.
 func (p *Plan) estimate(ctx context.Context, read dml.Reader, group dml.ID) (int64, error) {
 	if p.groups.Parent == "" && !p.gitlab() {
 		return 1, nil

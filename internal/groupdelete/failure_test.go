@@ -88,7 +88,7 @@ func TestParentAndChildInParallel(t *testing.T) {
 	b.run(t, b.engine(t, 2), groupdelete.Gone)
 }
 
-// firstWait returns a channel that receives the first reason for which the run waits.
+// firstWait returns a channel that receives the reason for which the run waits first.
 func firstWait(engine *groupdelete.Engine) chan string {
 	waits := make(chan string, 1)
 	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
@@ -132,7 +132,7 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"notes": "SELECT FROM notes WHERE id = 1111 FOR UPDATE",
-		// The insertion holds a lock on the key of the project.
+		// The foreign key of the inserted row holds a lock on the project.
 		"projects": "INSERT INTO issues VALUES (1, 11)",
 		"groups":   "INSERT INTO projects VALUES (1, 3, 'late')",
 	}, func(t *testing.T, table string, lock string) {
@@ -145,7 +145,8 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 		waits, holder, wait := firstWait(engine), b.Begin(t, lock), runWhile(t, engine)
 		pgtest.Await(t, b.Pool(), "the rows without locks to be deleted",
 			"SELECT count(*) < 3 FROM issues WHERE project_id < 90")
-		if table != "groups" { // A run waits for sub-groups only for a short time.
+		// A run waits only briefly for the lock on the row of a sub-group.
+		if table != "groups" {
 			require.Contains(t, <-waits, fmt.Sprint("by pid ", holder.Conn().PgConn().PID()))
 		}
 		require.NoError(t, holder.Commit(t.Context()))
@@ -154,8 +155,8 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A lock that is held until the end of the run is reported as the reason, and counts no
-// attempt.
+// If a lock is held until the end of the run, the run reports the lock timeout as the
+// reason and counts no attempt.
 func TestLockHeldForLong(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -171,7 +172,7 @@ func TestLockHeldForLong(t *testing.T) {
 	require.Equal(t, [][]string{{"1111"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))
 }
 
-// After a run has continued, the statistics do not name a former lock.
+// After a run has continued, its statistics do not name a lock that was released.
 func TestReleasedLockIsNotReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -253,8 +254,8 @@ func TestFailingPermissionRule(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM sexton.group_deletion_failures"))
 }
 
-// A run stops at a table after 100 failed rows. A rule or a trigger that keeps all rows
-// is an error, too.
+// A run stops at a table after 100 failed rows. It also fails if a rule or a trigger
+// keeps all rows without an error.
 func TestEveryRowOfATableFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues+"INSERT INTO notes SELECT 100000 + n, 111 FROM generate_series(1, 2000) AS n;")

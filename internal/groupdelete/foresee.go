@@ -9,8 +9,8 @@ import (
 )
 
 // Foresee counts the rows below a group, in READ ONLY transactions of a few seconds.
-// loose is the plan of ResolveLoose, or nil. Foresee returns nil if there is no such
-// group.
+// loose is the plan of ResolveLoose, or nil. Foresee returns nil if the group does not
+// exist.
 func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, group dml.ID) (*dml.Foresight, error) {
 	seen, err := foresee(ctx, db, plan, group)
 	if err != nil || seen == nil || loose == nil {

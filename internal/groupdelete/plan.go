@@ -25,7 +25,7 @@ const (
 	subgroupsPart
 	membershipsPart
 	restPart
-	// lastPart is deleted in the transaction that deletes the group.
+	// lastPart has the rows that are deleted in the same transaction as the group.
 	lastPart
 )
 
@@ -50,7 +50,7 @@ type Plan struct {
 // memberships.
 type Groups struct{ Table, Key, Parent, Path string }
 
-// groups is the table of groups.
+// groups is the configured table of groups with its entry in the catalog.
 type groups struct {
 	Groups
 
@@ -63,8 +63,8 @@ func (p *Plan) gitlab() bool { return p.groups.Table == "" }
 // table returns the table of groups for a FROM clause.
 func (p *Plan) table() string { return dml.FromItem(p.groups.table.Relation) }
 
-// marked returns a table or view for a FROM clause that has GitLab's columns, including
-// the mark.
+// marked returns a table or view for a FROM clause that has the columns of GitLab's table
+// groups, including the mark.
 func (p *Plan) marked(names pgcatalog.Names) string {
 	if p.gitlab() {
 		return p.table()
@@ -108,7 +108,7 @@ func (p *Plan) lock(id dml.ID) batch.Statement {
 func (r *run) group() any { return r.engine.Plan.key.Argument(r.engine.GroupID) }
 
 // extra returns an addition to the statement that deletes rows of a table. The addition
-// writes their events, or queues project bots for deletion.
+// writes an event for each deleted group or project, or queues project bots for deletion.
 func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	if p.bots && t == p.members {
 		return dml.Extra{
@@ -140,7 +140,7 @@ func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	}
 }
 
-// owner returns the Owner that counts rows for the group.
+// owner returns the dml.Owner that counts deleted and changed rows for the run's group.
 func (r *run) owner() dml.Owner {
 	plan, names := r.engine.Plan, r.engine.Session.Names
 	return dml.Owner{
@@ -169,8 +169,8 @@ func (r *run) owner() dml.Owner {
 	}
 }
 
-// Blocking returns the foreign keys without an action. Their rows block a destruction
-// unless it deletes them first.
+// Blocking describes the foreign keys without an action. Rows that refer by these keys
+// block a destruction unless the destruction deletes them first.
 func (p *Plan) Blocking() (keys []string) {
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {

@@ -45,7 +45,7 @@ func (r *resolver) run(ctx context.Context, db pgcatalog.Beginner) (*Plan, probl
 	return r.plan, r.problems, problem.Doing(err, "plan the destruction of groups")
 }
 
-// resolver builds one plan.
+// resolver has the state of one call of Resolve or ResolveLoose.
 type resolver struct {
 	names      pgcatalog.Names
 	groups     Groups
@@ -73,7 +73,7 @@ func (r *resolver) applicationTables() []string {
 	}
 }
 
-// read reads the catalog.
+// read reads the tables and foreign keys from the catalog.
 func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
 	wanted := r.applicationTables()
 	schemas, tables := dml.LooseTables(r.loose)
@@ -119,7 +119,8 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// roots returns the tables with which the plan begins.
+// roots returns the tables of groups and projects, from which the plan follows foreign
+// keys.
 func (r *resolver) roots(p *Plan) ([]*table, error) {
 	name, key := cmp.Or(r.groups.Table, "groups"), cmp.Or(r.groups.Key, "id")
 	columns := []string{"id", "parent_id", "path", "marked_for_deletion_on"}
@@ -155,9 +156,9 @@ func (r *resolver) roots(p *Plan) ([]*table, error) {
 	return []*table{p.groups.table, p.projects}, nil
 }
 
-// checkView reports an error if the view "sexton".groups was created for other groups.
-// Marks and permissions are read through the view, but rows are deleted from the
-// configured table.
+// checkView reports an error if the view "sexton".groups was created for another table or
+// other columns than the configured ones. Marks and permissions are read through the
+// view, but rows are deleted from the configured table.
 func (r *resolver) checkView(ctx context.Context, tx pgx.Tx) error {
 	found, wanted := "", ""
 	if r.groups.Table != "" {
@@ -191,14 +192,16 @@ func (r *resolver) requireColumns(name string, columns ...string) bool {
 	return r.problems.Err() == nil
 }
 
-// adapt sets the part of the keys between the application's tables. It returns false for
-// keys of Sexton's own tables.
+// adapt sets the part of a foreign key, and the action of keys that the destruction
+// follows itself. It returns false for a key of Sexton's own tables, which the plan
+// omits.
 func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	f.Part = restPart
 	single := slices.Equal(f.Targets, r.plan.key.KeyColumns) && f.Only == nil && from.Schema == r.names.Tracked
 	switch {
 	case from.Schema == pgcatalog.Schema && from.Name == "group_destructions":
-		return false // The last transaction deletes the row for the group.
+		// The last transaction of the destruction deletes this table's row for the group.
+		return false
 	case !single || t != r.plan.groups.table:
 	case !r.plan.gitlab():
 		if from.Name == r.groups.Table && slices.Equal(f.Columns, []string{r.groups.Parent}) {
@@ -216,7 +219,8 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	return true
 }
 
-// addColumns adds references by columns of the application that have no foreign key.
+// addColumns adds references to a table by columns of the application that have no
+// foreign key.
 func (r *resolver) addColumns(to *table) {
 	r.catalog.AddLoose(to, restPart, r.loose...)
 	groups := r.plan.groups.table

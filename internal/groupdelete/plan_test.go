@@ -254,8 +254,8 @@ func TestForbiddingRowDuringTheRun(t *testing.T) {
 	b.destroy(t, groupdelete.Destroyed)
 }
 
-// If the row of the group changes during the run, the projects below it are still found,
-// so the group keeps its members.
+// If the row of the group changes during the run, the run still finds the projects below
+// the group. A project that cannot be deleted keeps the members of the group.
 func TestGroupChangesDuringTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues+invoices, someIssues)

@@ -28,7 +28,7 @@ const (
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Duty is the share of its time that the run works.
+	// Duty is the share of its time that a run works. It is reset at the end of the run.
 	pace.Duty
 
 	GroupID dml.ID  `json:"group_id"`
@@ -46,9 +46,9 @@ type Stats struct {
 	Nullified map[string]int64 `json:"nullified"`
 	// Bots counts project bots that were queued for deletion.
 	Bots int64 `json:"bots"`
-	// Done counts the rows that this destruction has deleted in all runs. Total is an
-	// estimate of all rows from its beginning. RowsPerSecond and ETASeconds are the speed
-	// of this run, and the time that the remaining rows need at it.
+	// Done counts the rows that this destruction has deleted in all runs. Total is the
+	// estimate of all rows, made when the destruction began. RowsPerSecond is the speed
+	// of this run. ETASeconds is the time that the remaining rows need at this speed.
 	Done          int64    `json:"done"`
 	Total         int64    `json:"total"`
 	RowsPerSecond float64  `json:"rows_per_second"`
@@ -58,8 +58,8 @@ type Stats struct {
 	// Interrupted reports that the worker was stopped during the run.
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
-	// Step is the current step of a run that has not ended, and WaitingFor the reason if
-	// it waits.
+	// Step is the current step. It is reset at the end of the run. WaitingFor is the
+	// reason for which the run waits, or empty.
 	Step       string `json:"step,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
@@ -72,7 +72,7 @@ func newStats(groupID dml.ID) *Stats {
 }
 
 // Changed reports whether the history gets a separate row for the run. Runs that changed
-// nothing share one.
+// nothing share one row.
 func (s *Stats) Changed() bool {
 	return s.Outcome != Gone || s.Groups > 0 || len(s.Deleted)+len(s.Nullified)+len(s.Errors) > 0
 }
@@ -82,7 +82,7 @@ func (s *Stats) Over() bool { return s.Outcome == Destroyed || s.Outcome == Gone
 
 func (s *Stats) fail(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
 
-// count counts deleted rows.
+// count counts n deleted rows of a table.
 func (s *Stats) count(p *Plan, t *table, n int64) {
 	if n == 0 {
 		return
@@ -98,7 +98,7 @@ func (s *Stats) count(p *Plan, t *table, n int64) {
 }
 
 // pace updates the speed and the remaining time. rows is the number of rows that the run
-// deleted in the time took.
+// has deleted in its duration took.
 func (s *Stats) pace(took time.Duration, rows int64) {
 	s.Total = max(s.Total, s.Done)
 	if took <= 0 || rows == 0 {

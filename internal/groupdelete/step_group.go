@@ -19,8 +19,9 @@ import (
 // was cleared.
 const mostRefills = 20
 
-// destroyGroup deletes a group while it is below the run's group. The order is: projects,
-// sub-groups, memberships and shares, other referencing rows, the group.
+// destroyGroup deletes a group while the group is below the run's group. It deletes
+// projects first, then sub-groups, memberships and shares, other referencing rows, and at
+// last the group.
 func (r *run) destroyGroup(ctx context.Context, g dml.ID) (dml.Result, error) {
 	if r.refilled[g] > mostRefills {
 		return dml.Blocked, nil
@@ -79,17 +80,17 @@ func (r *run) beginPart(ctx context.Context, p int, group dml.ID) error {
 	return r.record(ctx)
 }
 
-// handle passes an error of a statement on Sexton's tables, or on a single group, to
-// HandleError.
+// handle passes an error to HandleError, with the table of groups as the failed table.
 func (r *run) handle(err error) (dml.Result, error) {
 	return r.HandleError(err, r.engine.Plan.groups.table.Label())
 }
 
-// clearPart deletes the rows that refer to a group by the keys of one part, and reports
-// whether the group is in a cycle of rows. It repeats this until the version of the
-// group's row is unchanged, since it finds no rows below an outdated version. The
-// application may change the row at any time, and triggers on rows below may change it
-// with each batch.
+// clearPart deletes the rows that refer to a group by the keys of one part. It reports
+// whether the group is in a cycle of rows.
+//
+// clearPart repeats the deletion until the version of the group's row is unchanged,
+// because it finds no rows below an outdated version. The application may change the row
+// at any time, and triggers on rows below may change the row with each batch.
 func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, cycle bool, _ error) {
 	for changed := 0; changed <= mostRefills; {
 		w, err := r.groupWindow(ctx, g)
@@ -133,8 +134,8 @@ func (r *run) groupWindow(ctx context.Context, g dml.ID) (*window, error) {
 	return r.engine.Plan.groupWindow(ctx, r.Read, g, r.lineage)
 }
 
-// groupWindow returns the row of a group, or nil if the group is no longer below its
-// lineage.
+// groupWindow returns the row of a group. It returns nil if the group or a group above it
+// was deleted, or was moved out of the lineage.
 func (p *Plan) groupWindow(ctx context.Context, read dml.Reader, g dml.ID, lineage []dml.ID) (*window, error) {
 	t := p.groups.table
 	var leaf uint32
@@ -322,8 +323,8 @@ func (r *run) recordFailure(ctx context.Context) error {
 const moveCheckEvery = 8
 
 // lineageHolds returns the condition that each group in an array is the parent of the
-// next one. The array is the parameter with the given number. A group that was moved away
-// must be kept with everything below it.
+// next one. The array is the parameter with the given number. If the condition is false,
+// a group was moved away and must be kept with everything below it.
 func (p *Plan) lineageHolds(parameter int) string {
 	return fmt.Sprintf(`NOT EXISTS (
 	SELECT FROM unnest((%[2]s)[:pg_catalog.cardinality(%[2]s) OPERATOR(pg_catalog.-) 1], (%[2]s)[2:]) AS link (above, below)

@@ -1,4 +1,5 @@
--- Begins the destruction if the group is due and may be destroyed, and returns the group's state.
+-- Begins the destruction if the group is due and may be destroyed, and returns the
+-- group's state.
 WITH standing AS MATERIALIZED (
 {state}
 ),

@@ -1,5 +1,5 @@
--- Queues the project bots (user type 6) among the deleted members for deletion, on behalf of the user who requested the
--- destruction $3. A bot belongs to one group or project.
+-- Queues the project bots (user type 6) among the deleted members for deletion, on behalf
+-- of the user who requested the destruction $3. A bot belongs to one group or project.
 bot AS MATERIALIZED (
 	SELECT deleted.user_id FROM deleted JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) deleted.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
 ),

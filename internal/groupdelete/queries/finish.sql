@@ -1,6 +1,8 @@
--- Deletes the group $1 if its lineage $2 is unchanged, and if no rows refer to it or $4 is set. It also deletes the group's
--- schedule, the record of its own destruction, and its lease and fence $5. The deletion of the group $3 cannot be cancelled
--- after that. It returns whether it deleted the group, and for each key whether it has rows.
+-- Deletes the group $1 if its lineage $2 is unchanged, and if no rows refer to it or $4
+-- is set. It also deletes the group's schedule, the record of its own destruction, and
+-- its lease and fence $5. The deletion of the run's group $3 cannot be cancelled after
+-- that. Returns whether the group was deleted, and for each foreign key whether rows
+-- refer to the group by it.
 WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
         (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3) AS user_id

@@ -1,5 +1,5 @@
--- Deletes the lease and the fence $2 if the group $1 does not exist. Another session has deleted the group, so finish.sql
--- has not deleted them.
+-- Deletes the lease and the fence $2 if the group $1 does not exist. Another session has
+-- deleted the group, so finish.sql has not deleted them.
 WITH gone AS MATERIALIZED (
     SELECT $2::pg_catalog.text AS key WHERE NOT EXISTS (SELECT FROM {groups} AS target WHERE {id} = $1)
 ),

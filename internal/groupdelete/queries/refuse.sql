@@ -1,4 +1,5 @@
--- Records the reason for which a destruction cannot begin, unless it has begun, and defers the group for $3 seconds.
+-- Records the reason for which a destruction cannot begin, unless it has begun, and
+-- defers the group for $3 seconds.
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
 SELECT $1::{type}, $2::pg_catalog.text, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3)
 WHERE NOT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = $1)

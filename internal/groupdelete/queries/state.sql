@@ -1,4 +1,5 @@
--- Returns the state of the group $1. permitted refers to the user who scheduled it last.
+-- Returns the state of the group $1. permitted reports whether the user who scheduled the
+-- group last may remove it.
 SELECT begun.group_id IS NOT NULL AS begun,
     target.marked_for_deletion_on IS NOT NULL AS marked,
     schedule.group_id IS NOT NULL AS scheduled,
