@@ -19,9 +19,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// organizations returns SQL that creates an application whose keys have one type. Its
-// tables members, projects, users and application_settings have other columns than
-// GitLab's. It has the organizations 1 to 6.
+// organizations returns SQL that creates an application whose keys have the given type.
+// It has the organizations 1 to 6. Its tables members, projects, users and
+// application_settings have other columns than GitLab's.
 func organizations(kind string) string {
 	return strings.ReplaceAll(fmt.Sprintf(`
 CREATE TABLE organizations (
@@ -46,7 +46,7 @@ ANALYZE`, dbtest.KeySQL(kind, "n"), dbtest.KeySQL(kind, "n % 6 + 1")), "$", kind
 
 const account = "00000000-0000-0000-0000-00000000000a"
 
-// organization returns a configuration with all options.
+// organization returns a configuration in which all options are set.
 func organization() migrate.Groups {
 	return migrate.Groups{
 		Table: "organizations", Key: "id", Parent: "above", MarkedOn: "deleted_on", MarkedBy: "deleted_by", Period: 30,
@@ -96,7 +96,7 @@ func (s anySite) try(t *testing.T, sql string, args ...any) error {
 }
 
 // destroy runs the engine until the group is deleted. It kills the connection of the
-// first runs, the given number of them.
+// given number of first runs.
 func (s anySite) destroy(t *testing.T, id dml.ID, kills int) *groupdelete.Stats {
 	of := groupdelete.Groups{Table: s.groups.Table, Key: s.groups.Key, Parent: s.groups.Parent, Path: "slug"}
 	for run := 0; ; run++ {
@@ -244,8 +244,8 @@ func TestRuleDecidesWhoRemovesGroups(t *testing.T) {
 const otherGroupsMessage = "groups of another table or key than configured are being destroyed"
 
 // A migration to another table, key or parent is refused while a group is being
-// destroyed, even if the types of the keys are equal. A destruction that has begun
-// continues by the key alone.
+// destroyed, even if the types of the keys are equal. A destruction that has begun needs
+// only the key of the group to continue.
 func TestMigrationIsRefusedDuringADestruction(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;
@@ -293,8 +293,8 @@ func TestMigrationFromAndToGitLabsGroups(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, s.Rows(trigger))
 }
 
-// A worker that was restarted with another table of groups deletes no group before the
-// migration, because the marks are still those of the former table.
+// A worker that was restarted with another configured table of groups deletes no group
+// before the migration, because the view of groups still has the former table's marks.
 func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;
@@ -342,8 +342,8 @@ func TestGroupsNeedAUniqueKey(t *testing.T) {
 	require.NoError(t, resolve())
 }
 
-// Jobs contain a key in the text form of its row, whatever the caller's form is, so that
-// two jobs for one group exclude each other.
+// The arguments of a job have the group's key in the text form of its row, whatever form
+// the caller uses. Two jobs for one group therefore exclude each other.
 func TestJobsHaveTheTextFormOfTheRow(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string][]string{
@@ -416,7 +416,8 @@ func TestScheduleMarksTodayWithAnyPeriod(t *testing.T) {
 	require.Equal(t, [][]string{{"5", "-91", "-1"}, {"6", "0", "5"}}, s.Rows(shown))
 }
 
-// The functions work if columns have the same names as their variables.
+// The SQL functions work if columns of the application have the names of variables in the
+// functions.
 func TestColumnsMayHaveNamesOfVariables(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD suffix text, ADD tail text, ADD day date DEFAULT '2000-01-01',

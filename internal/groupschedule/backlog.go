@@ -14,13 +14,13 @@ import (
 	"sexton/internal/problem"
 )
 
-// stuckAttempts is the number of failed attempts after which a group is stuck.
+// stuckAttempts is the number of failed attempts from which a group counts as stuck.
 const stuckAttempts = 5
 
-// Backlog counts the groups to delete. Counts stop at 10,000.
+// Backlog has the counts of groups to delete. Each count stops at 10,000.
 type Backlog struct {
-	// Period is the number of days between mark and deletion. It is 0 if none is set.
-	// Then no group is due.
+	// Period is the number of days between mark and deletion. It is 0 if no period is
+	// set, and then no group is due.
 	Period int64 `json:"period_days"`
 	// Due counts due groups whose destruction has not begun. Capped reports that there
 	// are more.
@@ -73,8 +73,8 @@ type Group struct {
 	// if no row was deleted.
 	ETASeconds *float64 `json:"eta_seconds"`
 	Attempts   int64    `json:"attempts"`
-	// LastError is the error of the last destruction, or the reason for which the
-	// destruction could not begin or the decision failed.
+	// LastError is the error of the last destruction. If the destruction has not begun,
+	// it is the reason for which the destruction could not begin or the decision failed.
 	LastError string `json:"last_error,omitempty"`
 	// JobID is the id of the unfinished job that destroys the group, or 0.
 	JobID int64 `json:"-"`
@@ -125,8 +125,8 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id string) (*G
 	return first(read(ctx, tx, names, 1, &id, true))
 }
 
-// Examine reports problems that prevent the deletion of groups. The key of a finding
-// names the object.
+// Examine reports problems that prevent the deletion of groups. The key of a finding is
+// the name of the object with the problem.
 func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (problem.List, error) {
 	var installed bool
 	var cascades string

@@ -62,8 +62,8 @@ func TestPassKilledAnywhere(t *testing.T) {
 	require.Greater(t, kills, 10, "the pass has more statements")
 }
 
-// cascades adds a foreign key by which schedules are deleted with their user, as GitLab's
-// tables have it.
+// cascades adds a foreign key that deletes schedules with their user. GitLab's tables
+// have the same foreign key.
 const cascades = `ALTER TABLE group_deletion_schedules ADD FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE`
 
 func TestScheduleIsDeletedWithItsUser(t *testing.T) {
@@ -123,7 +123,7 @@ func TestScheduleIsDeletedWithItsUser(t *testing.T) {
 
 // invariant is a query for violations of rules that apply between any two transactions. A
 // group has a mark if and only if it has a schedule and a suffix. No group has two jobs.
-// Events of scheduling and restoring a group alternate.
+// The events of scheduling a group and of restoring it alternate.
 const invariant = `
 SELECT 'mark, schedule or suffix is missing: ' || groups.id
 FROM groups LEFT JOIN group_deletion_schedules AS schedule ON group_id = groups.id
@@ -143,8 +143,8 @@ WHERE (marked_for_deletion_on IS NULL) <> coalesce((
 	SELECT kind = 'group_restored' FROM sexton.events WHERE kind IN ('group_deletion_scheduled', 'group_restored') AND payload ->> 'group_id' = groups.id::text ORDER BY events.id DESC LIMIT 1), true)`
 
 // Several sessions schedule, cancel and hasten the deletion of the same groups in random
-// order, while two workers run passes and the user who scheduled groups loses and regains
-// the permission. The invariant is true in the end.
+// order. Meanwhile two workers run passes, and the user who scheduled groups loses and
+// regains the permission. In the end there are no violations of the invariant.
 func TestRandomInterleavings(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -188,8 +188,8 @@ func runRandomStatements(ctx context.Context, pool *pgxpool.Pool, random *rand.R
 			"SELECT sexton.schedule_group_deletion($1, 1)", "SELECT sexton.schedule_group_deletion($1, 2)",
 			"SELECT sexton.cancel_group_deletion($1, 1)", "SELECT sexton.cancel_group_deletion($1, 2)",
 			"SELECT sexton.delete_group_now($1, 1)",
-			// These statements age the marks. They are one transaction, because they are
-			// sent as one query.
+			// These statements move the marks back in time. They are one transaction,
+			// because they are sent as one query.
 			`SELECT FROM groups WHERE id = $1 FOR UPDATE;
 				UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 31 WHERE id = $1;
 				UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - 31 WHERE group_id = $1`,

@@ -29,7 +29,7 @@ const (
 // Engine decides about the due groups of one database.
 type Engine struct {
 	Session *batch.Session
-	// Page is the number of groups of one query; 0 stands for 100.
+	// Page is the maximum number of groups that one query returns. 0 means 100.
 	Page int
 	// Spacing is the time between the starts of two destructions. With 0 all destructions
 	// may begin immediately.
@@ -38,10 +38,10 @@ type Engine struct {
 	Runtime time.Duration
 	// Blocker, if set, returns the session that the current transaction waits for.
 	Blocker func(ctx context.Context, database string) string
-	// Progress, if set, is called with the statistics after every group. It must not keep
-	// them.
+	// Progress, if set, is called with the statistics after every group. The callback
+	// must not keep the statistics.
 	Progress func(ctx context.Context, stats *Stats)
-	// Decided, if set, is called with every decision.
+	// Decided, if set, is called with the decision about each group.
 	Decided func(ctx context.Context, decision Decision)
 }
 
@@ -84,7 +84,8 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 }
 
 // open reads the cutoff and the time at which the first destruction may begin. It also
-// deletes records of groups that were restored or deleted.
+// deletes the failures of groups that are no longer scheduled, and the records of
+// destructions whose group does not exist.
 func (r *run) open(ctx context.Context) error {
 	names := r.Session.Names
 	_, err := r.Session.RunOwn(ctx,
@@ -126,7 +127,7 @@ func (r *run) decide(ctx context.Context, id dml.ID) error {
 		return err
 	}
 	if decision.Outcome == Enqueued {
-		// Only enqueued destructions are spaced.
+		// A restored group takes no time from the spacing of destructions.
 		r.start = r.start.Add(r.Spacing)
 	}
 	r.report(ctx, decision)
@@ -134,8 +135,7 @@ func (r *run) decide(ctx context.Context, id dml.ID) error {
 }
 
 // deferGroup defers a group and records the reason for which the decision failed. It
-// counts no attempt if another session holds a lock, such as a session that has inserted
-// the same job.
+// counts no attempt if the transaction waited too long for a lock of another session.
 func (r *run) deferGroup(ctx context.Context, id dml.ID, f batch.Fault, _ error) error {
 	f.Table = "groups"
 	outcome, attempts := Failed, 1
@@ -178,7 +178,7 @@ const (
 	// Undue means that the group is no longer due: it was deleted or restored, or its
 	// schedule was deleted.
 	Undue Outcome = "undue"
-	// Locked means that another session has locked the group, which is deferred.
+	// Locked means that another session has locked the group. The group is deferred.
 	Locked Outcome = "locked"
 	// Failed means that the decision failed and the group is deferred.
 	Failed Outcome = "failed"
@@ -201,8 +201,8 @@ type Decision struct {
 
 // Stats are the statistics of one pass.
 type Stats struct {
-	// Cutoff is the date before which a mark makes a group due. It is nil if no period is
-	// set, and the pass does nothing then.
+	// Cutoff is the date before which a mark makes a group due. If no period is set,
+	// Cutoff is nil and the pass does nothing.
 	Cutoff *time.Time `json:"cutoff"`
 	// GroupsEnqueued counts groups whose destruction was enqueued, and GroupsRestored
 	// groups whose requester may no longer remove them. GroupsSkipped counts groups that
@@ -220,7 +220,7 @@ type Stats struct {
 }
 
 // Changed reports whether the history gets a separate row for the pass. Passes that
-// changed nothing share one.
+// changed nothing share one row.
 func (s *Stats) Changed() bool {
 	return s.GroupsEnqueued+s.GroupsRestored+s.GroupsFailed > 0 || s.OverLimit || s.Interrupted
 }
@@ -245,21 +245,21 @@ func (s *Stats) count(d Decision) {
 //go:embed queries
 var queries embed.FS
 
-// statement returns a file of the folder queries, to be rendered for the configured
-// schemas.
+// statement returns the SQL of a file in the folder queries. The caller must render it
+// for the configured schemas.
 func statement(name string) string { return pgcatalog.Texts{Files: queries}.Statement(name) }
 
 // NextDueSQL returns an expression for the seconds (float8) until the next group is due,
-// to be rendered for the configured schemas. Groups become due at midnight (UTC) or when
-// they are retried. The expression returns 0 if there is no such group.
+// or 0 if there is no such group. The caller must render it for the configured schemas.
+// Groups become due at midnight (UTC) or when they are retried.
 func NextDueSQL() string { return statement("next_due") }
 
-// DueSQL returns the condition that a group is due now, to be rendered for the configured
-// schemas.
+// DueSQL returns the condition that any group is due now. The caller must render it for
+// the configured schemas.
 func DueSQL() string { return "EXISTS (SELECT\n" + statement("due") + ")" }
 
 // CountDueSQL returns an expression for the number of groups that are due now, at most
-// 10,001, to be rendered for the configured schemas.
+// 10,001. The caller must render it for the configured schemas.
 func CountDueSQL() string {
 	return "(SELECT pg_catalog.count(*) FROM (SELECT\n" + statement("due") + "\nLIMIT 10001) AS counted)"
 }

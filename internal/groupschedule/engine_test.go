@@ -64,7 +64,8 @@ func TestDueGroupsAreEnqueuedInOrder(t *testing.T) {
 	require.False(t, s.pass(t).Changed(), "the second pass changes nothing")
 	require.Len(t, s.jobs(), 6)
 
-	// A group that becomes due later gets a time after the waiting destructions.
+	// The destruction of a group that becomes due later is scheduled after the waiting
+	// destructions.
 	s.ageMarks(31, 103)
 	s.pass(t)
 	require.Equal(t, []string{"103", "1", "120", "scheduled"}, s.jobs()[6])
@@ -202,8 +203,8 @@ func TestMarkWithoutAScheduleIsIgnored(t *testing.T) {
 	require.Equal(t, groupschedule.Backlog{Period: 30, Unscheduled: 1}, backlog)
 }
 
-// A destruction that has begun continues without its mark or schedule, and with a longer
-// period, because part of a group is of no use.
+// A destruction that has begun continues even if the mark or the schedule is removed or
+// the period becomes longer, because part of a group is of no use.
 func TestBegunDestructionContinues(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{

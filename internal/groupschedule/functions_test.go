@@ -141,8 +141,8 @@ func TestNamesAreTaken(t *testing.T) {
 	require.Regexp(t, "^Child-[a-z0-9]{5}$", names[0])
 	require.Regexp(t, "^child-[a-z0-9]{5}$", names[1])
 
-	// A unique index makes paths equal that differ in case, and another group has the
-	// path with the suffix already.
+	// A unique index ignores the case of paths, and another group already has the path
+	// with the suffix.
 	s.Exec("CREATE UNIQUE INDEX ON groups (lower(path)) WHERE parent_id IS NULL; DELETE FROM groups WHERE id = 14")
 	require.True(t, s.call(t, "schedule_group_deletion", 20, 1))
 	s.Exec("INSERT INTO groups (id, name, path) VALUES (21, 'Other', 'OTHER'), (22, 'Root', 'root-deletion_scheduled-10')")
@@ -219,7 +219,8 @@ func TestFunctionsNeedFewTables(t *testing.T) {
 	s.requireRefusal(t, "schedule_group_deletion", 1, 2, "SX021", "schedule the deletion of group 1: user 2 may not remove it")
 	s.Exec("UPDATE members SET access_level = 50")
 	s.requireRefusal(t, "schedule_group_deletion", 1, 2, "SX021", "schedule the deletion of group 1: user 2 may not remove it")
-	// The rule reads a table that was created later only after a migration has found it.
+	// The rule does not read the table members, which was created later, until a
+	// migration has found the table.
 	conn := pgtest.Must(pgx.ParseConfig(s.URL))(t)
 	pgtest.Must(migrate.Up(t.Context(), pgtest.Logger(t), migrate.Database{
 		Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true,

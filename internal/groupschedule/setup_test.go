@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// spacing is the default of the configuration.
+// spacing is the default spacing of the configuration.
 const spacing = 20 * time.Second
 
 const leaseKey = "adjourned_group_deletion_worker"
@@ -58,7 +58,8 @@ func (s site) passWith(t *testing.T, work func(*groupschedule.Engine)) {
 	end()
 }
 
-// call calls a function and returns its result.
+// call calls an SQL function of schema sexton with a group and a user, and returns its
+// result.
 func (s site) call(t *testing.T, function string, group, user any) bool {
 	return pgtest.Scalar[bool](t, s.Database, "SELECT sexton."+function+"($1, $2)", group, user)
 }
@@ -72,7 +73,8 @@ func (s site) schedule(t *testing.T, user any, days int, groups ...int64) {
 	s.ageMarks(days, groups...)
 }
 
-// requireRefusal calls a function and requires an error.
+// requireRefusal calls an SQL function of schema sexton, and requires an error with this
+// SQLSTATE and message.
 func (s site) requireRefusal(t *testing.T, function string, group, user any, code, message string) {
 	_, err := s.Pool().Exec(t.Context(), "SELECT sexton."+function+"($1, $2)", group, user)
 	requireState(t, err, code, message)
@@ -100,8 +102,8 @@ func (s site) marked() [][]string {
 		WHERE groups.marked_for_deletion_on IS NOT NULL OR group_id IS NOT NULL ORDER BY id`)
 }
 
-// jobs returns the jobs that destroy groups: the group, the user, the seconds after the
-// first, and the state.
+// jobs returns the jobs that destroy groups: the group, the user, the seconds between the
+// first job's time and the job's time, and the state.
 func (s site) jobs() [][]string {
 	return s.Rows(`SELECT args ->> 'group_id', args ->> 'user_id', extract(epoch FROM scheduled_at - min(scheduled_at) OVER ())::int, state
 		FROM sexton.river_job WHERE kind = 'group_destroy' ORDER BY scheduled_at, id`)

@@ -1,5 +1,6 @@
--- Returns the counts of groupschedule.Backlog. The period is today minus the cutoff. "sexton".backlog uses the same definition of due
--- groups. Counts stop at 10,000. $1 is the number of failures after which a group is stuck.
+-- Returns the counts of groupschedule.Backlog. The period is today minus the cutoff.
+-- "sexton".backlog uses the same definition of due groups. Counts stop at 10,000. $1 is
+-- the number of failures after which a group is stuck.
 SELECT
     coalesce(today.day - today.cutoff, 0)::bigint,
     due.pending,

@@ -1,5 +1,7 @@
--- Returns the first $1 groups: groups that are being destroyed, then the others in the order in which they become due. With $4 it returns
--- failed groups, with the most attempts first. $2 is the number of failures after which a group is stuck. $3 is the id of a single group, or NULL.
+-- Returns the first $1 groups: groups that are being destroyed, then the others in the
+-- order in which they become due. If $4 is true, it returns failed groups instead, with
+-- the most attempts first. $2 is the number of failures after which a group is stuck. $3
+-- is the id of a single group, or NULL.
 WITH today (day, cutoff) AS (
     SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()
 ), listed (id) AS (
@@ -43,7 +45,7 @@ LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = l
 LEFT JOIN "sexton".group_destructions AS destruction ON destruction.group_id = listed.id
 LEFT JOIN "sexton".group_deletion_failures AS failure ON failure.group_id = listed.id
 LEFT JOIN jobs ON jobs.group_id = listed.id::pg_catalog.text
--- The error of a destruction has precedence over an earlier one.
+-- The error of a destruction has precedence over an error from before the destruction.
 CROSS JOIN LATERAL (
     SELECT
         CASE WHEN destruction.last_error IS NULL THEN coalesce(failure.attempts, destruction.attempts, 0) ELSE destruction.attempts END AS attempts,

@@ -1,5 +1,6 @@
--- Records the error with which the decision about group $1 failed, and defers the group for 1, 2, 4 and so on minutes, at most a day. If $3 is 0 instead of
--- 1, this does not count as an attempt, and the group is deferred for a minute.
+-- Records the error with which the decision about group $1 failed, and defers the group
+-- for 1, 2, 4 and so on minutes, at most a day. If $3 is 0 instead of 1, no attempt is
+-- counted, and the group is deferred for a minute.
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, attempts, retry_at)
 VALUES ($1, $2, $3, pg_catalog.clock_timestamp() + interval '1 minute')
 ON CONFLICT (group_id) DO UPDATE

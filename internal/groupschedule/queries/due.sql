@@ -1,5 +1,6 @@
--- Selects the groups that are due: marked before the cutoff with a schedule, or with a destruction that has begun, not deferred, and without
--- a job. = ANY (subquery) makes the planner hash the list of jobs, whatever length it estimates.
+-- Selects the groups that are due: marked before the cutoff with a schedule, or with a
+-- destruction that has begun, not deferred, and without a job. = ANY (subquery) makes the
+-- planner hash the list of jobs, whatever length it estimates.
 FROM (
     SELECT groups.id
     FROM "public".group_deletion_schedules AS schedule

@@ -1,5 +1,7 @@
--- Returns whether the component is installed, the foreign keys that delete schedules with their users if the trigger for these is missing or
--- disabled, the columns that the default rule lacks, and the table of groups if it is large and has no index on the mark.
+-- Returns whether the component is installed, the foreign keys that delete schedules with
+-- their users if the trigger for these is missing or disabled, the columns that the
+-- default rule lacks, and the table of groups if it is large and has no index on the
+-- mark.
 SELECT
     pg_catalog.to_regclass('"sexton".group_destructions') IS NOT NULL,
     coalesce((

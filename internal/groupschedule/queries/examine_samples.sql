@@ -1,4 +1,5 @@
--- Returns the first groups with a mark and without a schedule, and the first groups that have failed at least $1 times.
+-- Returns the first groups with a mark and without a schedule, and the first groups that
+-- have failed at least $1 times.
 SELECT
     ARRAY(
         SELECT groups.id::pg_catalog.text FROM "public".groups

@@ -1,6 +1,8 @@
--- Returns the cutoff, and the time when the pass's first destruction may begin: $1 seconds after the last waiting destruction of an earlier
--- pass or of delete_group_now. Retried destructions do not count, because each has its own time. A gap of an hour, or of three times
--- the spacing if that is longer, ends the line of destructions. A destruction may be scheduled for next year, and must not delay new ones.
+-- Returns the cutoff, and the time when the pass's first destruction may begin: $1
+-- seconds after the last waiting destruction of an earlier pass or of delete_group_now.
+-- Retried destructions do not count, because each has its own time. A gap of an hour, or
+-- of three times the spacing if that is longer, ends the line of destructions. A
+-- destruction may be scheduled for next year, and must not delay new ones.
 
 WITH line AS (
     SELECT
