@@ -59,8 +59,8 @@ func adjournedGroups() *Component {
 	}
 }
 
-// examineGroups reports problems that prevent the deletion of groups, or by which
-// schedules are lost.
+// examineGroups reports problems that prevent the deletion of groups, and foreign keys by
+// which schedules are lost.
 func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, err := groupschedule.Examine(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
@@ -80,7 +80,8 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	return doctor.Findings(append(found, planned...)), err
 }
 
-// waitingGroups has the pending groups for the output of status.
+// waitingGroups has the counts and the first of the pending groups for the output of
+// status.
 type waitingGroups struct {
 	Groups struct {
 		groupschedule.Backlog
@@ -123,7 +124,7 @@ func (d waitingGroups) Print(w io.Writer) {
 	PrintGroups(w, "", b.First)
 }
 
-// PrintGroups prints groups. If there are no groups, it prints the text none.
+// PrintGroups prints groups. If there are no groups, it prints the text in none.
 func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 	render.List(w, none, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR", groups,
 		func(g groupschedule.Group) []any {
@@ -226,7 +227,8 @@ func retryGroup(ctx context.Context, all *installation.Connections, id dml.ID) (
 			args := riverjobs.GroupDestroyArgs{GroupID: failed.GroupID, UserID: *cmp.Or(failed.UserID, &noUser)}
 			_, err = riverjobs.Enqueue(ctx, tx, db, riverjobs.GroupDestroy, args, nil)
 		default:
-			// An UPDATE of the failure sends no NOTIFY to a worker.
+			// The worker is woken explicitly, because an UPDATE of the failure sends no
+			// NOTIFY.
 			err = installation.Wake(ctx, tx, riverjobs.AdjournedGroupDeletion)
 		}
 		return err

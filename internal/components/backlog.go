@@ -36,7 +36,7 @@ type Backlog struct {
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 	Deferred         int64   `json:"deferred"`
 	DeferredCapped   bool    `json:"deferred_capped"`
-	// DeferredUntil is the time at which the first deferred row falls due.
+	// DeferredUntil is the time at which the first deferred row becomes due.
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
 	// DeferredReason is the reason for which rows are deferred. If there are several
 	// reasons, it has the number of rows for each of them.
@@ -49,13 +49,13 @@ type Backlog struct {
 	// Confirming counts parents whose tombstones were removed and that wait for a
 	// recheck. They are not part of the backlog.
 	Confirming int64 `json:"confirming"`
-	// GivenUp counts rows that are not retried, up to PendingCap. It is absent for tables
-	// whose rows are always retried.
+	// GivenUp counts rows that are not retried any more, up to PendingCap. It is absent
+	// for tables whose rows are always retried.
 	GivenUp *int64 `json:"given_up,omitempty"`
 	// Unreachable is the reason for which the database cannot be read.
 	Unreachable string `json:"unreachable,omitempty"`
 
-	// Unit is the name of one row.
+	// Unit is the word for one row, such as tombstone.
 	Unit string `json:"-"`
 	// Lacks names what the application must provide before rows can be due. It is empty
 	// if nothing is missing.
@@ -73,7 +73,8 @@ type Details interface {
 // Parent is the backlog of one parent table.
 type Parent struct {
 	Parent string `json:"parent"`
-	// Pending has a limit. Capped reports that there are more.
+	// Pending counts the parent's tombstones up to a limit. Capped reports that there are
+	// more.
 	Pending          int64   `json:"pending"`
 	Capped           bool    `json:"capped"`
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
@@ -112,7 +113,8 @@ func (b Backlog) MarshalJSON() ([]byte, error) {
 	return append(append(encoded[:len(encoded)-1], ','), details[1:]...), nil
 }
 
-// Obstacle returns the reason for which no pending row can be processed now, or "".
+// Obstacle returns the reason for which no pending row can be processed now. It returns
+// "" if rows can be processed.
 func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	switch {
 	case len(b.Undefined) > 0:
@@ -135,8 +137,8 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	return "", ""
 }
 
-// ReadBacklog reads a backlog with the SQL function backlog_of_NAME(), which
-// "sexton".backlog calls, too.
+// ReadBacklog reads a backlog with the SQL function backlog_of_NAME(), which the view
+// "sexton".backlog also uses.
 func ReadBacklog(ctx context.Context, db database.Database, name string) (Backlog, error) {
 	b := Backlog{Database: db.Name}
 	// The name is a constant of the program, so it needs no quoting.
@@ -163,7 +165,7 @@ const (
 )
 
 // FailureWindow limits the rows that a search for failures reads, because an open page
-// repeats it.
+// repeats the search.
 const FailureWindow = 500
 
 // Failures lists the failed rows of one component, or the failed jobs of River.
@@ -239,7 +241,7 @@ type Retry struct {
 	Reason string
 }
 
-// RefusedError reports a change that is impossible, or impossible now.
+// RefusedError reports that a requested change is impossible, now or always.
 type RefusedError struct {
 	Reason string
 	// Wrong reports that the change is never possible, because its subject does not
@@ -254,11 +256,13 @@ func Refuse(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Rows returns Failures for rows with numeric ids in the jobs database. unit is the name
-// of one row. read returns at most limit rows, id the id of a row, and describe its
-// failure. retry makes one row or, with id 0, all rows due, and returns their number. The
-// text due follows this number in the message. If a single row was not made due, the text
-// missing is the refusal.
+// Rows returns Failures for rows with numeric ids in the jobs database. unit is the word
+// for one row. read returns at most limit rows. id returns the id of a row, and describe
+// its failure.
+//
+// retry makes one row due, or all rows if id is 0. It returns the number of rows. The
+// message for the user has this number and the text due. If a single row was not made
+// due, the text missing is the reason in a *RefusedError.
 func Rows[T any](
 	name, unit, due, missing string,
 	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) int64,

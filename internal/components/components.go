@@ -31,7 +31,7 @@ func Enabled(c *config.Config) []*Component {
 	return slices.DeleteFunc(slices.Clone(all), func(one *Component) bool { return !one.On(c) })
 }
 
-// Unit returns the name of one row of a deletion table.
+// Unit returns the word for one row of a deletion table.
 func Unit(table string) string {
 	for _, one := range all {
 		if unit := one.Units[table]; unit != "" {
@@ -89,7 +89,7 @@ func Gauges(b Backlog) []metrics.Sample {
 	return nil
 }
 
-// Measure adds the values of labels of the enabled components to the metrics.
+// Measure adds the label values of the enabled components to the metrics.
 func Measure(c *config.Config, o *metrics.Options) {
 	for _, one := range Enabled(c) {
 		if one.Measure != nil {
@@ -98,7 +98,7 @@ func Measure(c *config.Config, o *metrics.Options) {
 	}
 }
 
-// Plan counts the work of a pass of a kind of job. It changes nothing.
+// Plan counts the rows that a pass of a kind of job would process. It changes nothing.
 func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database, kind string) (Planned, error) {
 	for _, one := range all {
 		if planner := one.Plan[kind]; planner != nil {
@@ -108,7 +108,7 @@ func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Dat
 	return PlanJobs(kind)(ctx, on, c, db)
 }
 
-// Start starts the enabled components in a new worker.
+// Start calls the function Start of each enabled component, for a new worker.
 func Start(ctx context.Context, on *installation.Connections) error {
 	for _, one := range Enabled(on.Config) {
 		if one.Start == nil {
@@ -174,7 +174,7 @@ func (t *grants) below(name definitions.Name, referring string) {
 	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(name), Privileges: deletesRows, Referring: referring})
 }
 
-// PlanLimits returns limits that keep a plan short whatever the size of the backlog.
+// PlanLimits returns limits that keep a plan short even if the backlog is large.
 func PlanLimits() plan.Limits {
 	return plan.Limits{Tombstones: PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
 }

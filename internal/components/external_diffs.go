@@ -109,8 +109,8 @@ func diffFailures() *Failures {
 	return failures
 }
 
-// waitingDiffs has the pending diffs for the output of status: their bytes and the
-// reasons for skipped diffs.
+// waitingDiffs has the pending diffs for the output of status: their total bytes, and the
+// number of skipped diffs by reason.
 type waitingDiffs struct {
 	Diffs *extdiff.Backlog `json:"diffs"`
 }
@@ -145,7 +145,7 @@ func diffChecks() []Check {
 }
 
 // manySkipped is the number of skipped diffs from which the finding is a warning, because
-// one common cause is likely.
+// so many diffs probably have one cause.
 const manySkipped = 100
 
 // skippedDiffs reports due diffs that are skipped until their rows change.

@@ -110,10 +110,10 @@ func retryUsers(ctx context.Context, all *installation.Connections, id dml.ID) (
 }
 
 const (
-	// failingAfter is the number of attempts from which a failure is reported, because
-	// its reason is probably permanent.
+	// failingAfter is the number of attempts from which doctor reports a user, because
+	// the reason is probably permanent.
 	failingAfter = 3
-	// failingRead limits the users that are read. failingShown limits the users that have
+	// failingRead limits the users that are read, and failingShown the users that get
 	// their own finding.
 	failingRead  = 1000
 	failingShown = 10

@@ -29,15 +29,15 @@ type Component struct {
 	// Everywhere reports that the component works in all databases, and that one check of
 	// the phase Binding covers all of them.
 	Everywhere bool
-	// Units are the names of one row, by deletion table.
+	// Units has the word for one row by deletion table.
 	Units map[string]string
 	// Backlog reads the pending rows in one database.
 	Backlog func(context.Context, Source, database.Database) ([]Backlog, error)
-	// Gauges returns metrics of a backlog, in addition to those of all deletion tables.
+	// Gauges returns the metrics of a backlog that only this component has.
 	Gauges func(Backlog) []metrics.Sample
 	// Failures lists the failed rows.
 	Failures *Failures
-	// Plan has the planner of each kind of job with a schedule.
+	// Plan has the planner of each scheduled kind of job.
 	Plan map[string]Planner
 	// Checks are the checks of doctor for this component.
 	Checks []Check
@@ -45,7 +45,7 @@ type Component struct {
 	Grants func(Granting) []migrate.TableGrant
 	// Measure adds the label values of the component to the metrics.
 	Measure func(*metrics.Options)
-	// Start runs when a worker starts.
+	// Start, if set, is called when a worker starts.
 	Start func(context.Context, *installation.Connections) error
 }
 
@@ -79,13 +79,13 @@ func (c *Component) In(settings *config.Config, database string) bool {
 		slices.Contains(settings.ComponentsIn(database), c.Key))
 }
 
-// Phase is the time at which doctor runs a check.
+// Phase is a part of a run of doctor. A check runs in one phase.
 type Phase int
 
-// These constants are the phases. Binding is first. It runs in the jobs database, or once
-// for all databases if Everywhere is set. Schema runs after the check of Sexton's schema,
-// and Work after the checks of the server. Both run in each database in which the
-// component works.
+// These constants are the phases in order. Binding checks run in the jobs database, or
+// once for all databases if Everywhere is set. Schema checks run after the check of
+// Sexton's schema, and Work checks after the checks of the server. Schema and Work checks
+// run in each database in which the component works.
 const (
 	Binding Phase = iota
 	Schema
@@ -122,33 +122,32 @@ type Exam struct {
 	Bound   bool
 }
 
-// As returns the database, with the role whose privileges are checked.
+// As returns the checked database with the role whose privileges are checked.
 func (x *Exam) As() pgcatalog.As {
 	return pgcatalog.As{Beginner: x.DB.Pool, Role: x.Roles[x.DB.Name].Name}
 }
 
-// Planned is the expected work of a kind. Counts are at most PendingCap.
+// Planned is the expected work of a kind of job. Counts are at most PendingCap.
 type Planned struct {
-	// Due counts the rows that are due by the predicate of the kind. For a kind whose
-	// jobs another kind inserts, it counts due jobs. Capped reports that there may be
-	// more.
+	// Due counts the rows that are due for the kind of job. If another kind inserts its
+	// jobs, it counts due jobs. Capped reports that there may be more.
 	Due    int64 `json:"due"`
 	Capped bool  `json:"due_capped"`
 	// PerRun limits the rows of one pass. 0 means no limit.
 	PerRun int `json:"per_run,omitempty"`
 	// RemovalsDue counts objects that the pass would remove from the store.
 	RemovalsDue int64 `json:"removals_due,omitempty"`
-	// NextDueAt is the time at which the next row falls due, or nil.
+	// NextDueAt is the time at which the next row becomes due, or nil.
 	NextDueAt *time.Time `json:"next_due_at"`
 	// Details are specific to the component.
 	Details Details `json:"details,omitempty"`
 }
 
-// Planner counts the work of a pass of one kind.
+// Planner counts the rows that a pass of one kind of job would process.
 type Planner func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (Planned, error)
 
 // Counting returns a Planner that reads two SQL expressions: the number of due rows, and
-// the seconds until the next row falls due, or 0. settings, if set, returns PerRun and
+// the seconds until the next row becomes due, or 0. settings, if set, returns PerRun and
 // the arguments of the expressions.
 func Counting(expressions string, settings func(*config.Config) (perRun int, args []any)) Planner {
 	return func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (p Planned, err error) {
@@ -161,7 +160,8 @@ func Counting(expressions string, settings func(*config.Config) (perRun int, arg
 	}
 }
 
-// CountRemovals sets RemovalsDue from two SQL expressions, as described for Counting.
+// CountRemovals sets RemovalsDue from two SQL expressions: the number of due objects, and
+// the seconds until the next one becomes due, or 0.
 func (p *Planned) CountRemovals(ctx context.Context, on dbsqlc.DBTX, db database.Database, expressions string) error {
 	var err error
 	p.RemovalsDue, err = p.next(ctx, on, db, expressions)
@@ -182,8 +182,8 @@ func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database
 	return min(due, PendingCap), nil
 }
 
-// waitingJobs has the expressions of Counting for the jobs of kind $1: the number of due
-// jobs, and the seconds until the next job is due.
+// waitingJobs has the two SQL expressions of Counting for the jobs of kind $1: the number
+// of due jobs, and the seconds until the next job is due.
 const waitingJobs = `
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".river_job AS job
@@ -201,7 +201,8 @@ const waitingJobs = `
           AND job.scheduled_at < 'infinity'
     ), 0)::pg_catalog.float8`
 
-// PlanJobs returns a Planner for a kind whose jobs another kind inserts.
+// PlanJobs returns a Planner that counts the due jobs of a kind. It is for kinds whose
+// jobs another kind inserts.
 func PlanJobs(kind string) Planner {
 	return Counting(waitingJobs, func(*config.Config) (int, []any) { return 0, []any{kind} })
 }

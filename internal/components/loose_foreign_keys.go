@@ -60,7 +60,7 @@ func looseForeignKeys() *Component {
 	}
 }
 
-// problemCheck returns a check that reports the problems that look returns.
+// problemCheck returns a check that converts the problems that look returns to findings.
 func problemCheck(look func(context.Context, *Exam) (problem.List,
 	error),
 ) func(context.Context, *Exam) ([]doctor.Finding, error) {
@@ -71,14 +71,14 @@ func problemCheck(look func(context.Context, *Exam) (problem.List,
 }
 
 const (
-	// shownParents limits the parent tables that are counted. parentCap limits each
-	// count, because each scrape of the metrics counts again.
+	// shownParents limits the parent tables that are counted. parentCap limits the count
+	// of each parent table, because each scrape of the metrics repeats the count.
 	shownParents = 100
 	parentCap    = 1000
 )
 
-// readTombstones reads the backlog of loose foreign keys in one database. Its counts have
-// limits.
+// readTombstones reads the backlog of tombstones in one database, in total and by parent
+// table. Its counts have limits.
 func readTombstones(ctx context.Context, source Source, db database.Database) ([]Backlog, error) {
 	backlog, err := ReadBacklog(ctx, db, migrate.LooseForeignKeys)
 	if err != nil {
@@ -176,7 +176,8 @@ func retryTombstones(ctx context.Context, all *installation.Connections, db data
 	return render.Counted(result.Retried+result.Due, "tombstone") + " due now", nil
 }
 
-// bindDefinitions compares the definitions with the reachable databases.
+// bindDefinitions reports definitions that do not match the tables of the reachable
+// databases.
 func bindDefinitions(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, problems, err := loosefk.Resolve(ctx, x.Sites(), x.Definitions)
 	// The parents in reachable databases are known, even if their children are in other

@@ -52,7 +52,8 @@ func placeholderFailures() *Failures {
 		func(p placeholder.Placeholder) int64 { return p.UserID },
 		func(_ *installation.Connections, p placeholder.Placeholder) Failure {
 			failure := Failure{Error: p.LastError, Attempts: p.Attempts}
-			// A deferred placeholder without a time of the next attempt is never retried.
+			// A deferred placeholder without a time of the next attempt is deferred to
+			// infinity, so that it is never retried.
 			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.Deferred && p.NextAttemptAt == nil
 			if p.LastAttemptAt != nil {
 				failure.Since = *p.LastAttemptAt
@@ -101,7 +102,8 @@ func readPlaceholders(ctx context.Context, source Source, db database.Database) 
 	}}, nil
 }
 
-// keptPlaceholders has the first placeholder users that are kept because of references.
+// keptPlaceholders has the first placeholder users that are kept because rows refer to
+// them.
 type keptPlaceholders struct {
 	Placeholders []placeholder.Placeholder `json:"placeholders,omitempty"`
 }
@@ -119,7 +121,9 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 		func(p placeholder.Placeholder) []any {
 			last, next := render.Age(p.LastAttemptAt), render.Time(p.NextAttemptAt)
 			if p.LastAttemptAt == nil && p.Attempts > 0 {
-				last = "unknown" // The time of the last attempt is infinite.
+				// The time of the last attempt is infinity, so the placeholder is never
+				// due again.
+				last = "unknown"
 			}
 			if p.State == placeholder.Deferred && p.NextAttemptAt == nil {
 				next = "never"
@@ -128,7 +132,8 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 		})
 }
 
-// bindPlaceholders compares the configured references with the jobs database.
+// bindPlaceholders reports configured references that do not match the tables of the jobs
+// database.
 func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	_, problems, err := riverjobs.CheckPlaceholderUsers(ctx, x.Config, x.DB, x.As())
 	if err != nil {
@@ -137,7 +142,7 @@ func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	return doctor.Findings(problems), nil
 }
 
-// givenUpPlaceholders reports placeholder users that are not retried.
+// givenUpPlaceholders reports placeholder users that have no attempts left.
 func givenUpPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	backlog, err := placeholder.ReadBacklog(ctx, x.DB.Pool, x.DB.Names, riverjobs.PlaceholderRules(x.Config))
 	if err != nil || backlog.GivenUp == 0 {

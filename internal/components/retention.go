@@ -143,7 +143,7 @@ type foreseenRules struct {
 	Rules []retention.Foreseen `json:"rules"`
 }
 
-// Print prints the rules.
+// Print prints the expected work of each rule.
 func (d foreseenRules) Print(w io.Writer) {
 	render.List(w, "", "\nRULE\tDUE\tOLDEST\tINDEX\tDELETES BELOW", d.Rules, func(r retention.Foreseen) []any {
 		due := render.Capped(r.Due, r.Capped)
@@ -170,7 +170,7 @@ type ruleStates struct {
 	Rules []retention.State `json:"rules,omitempty"`
 }
 
-// Print prints the rules.
+// Print prints the last result of each rule.
 func (d ruleStates) Print(w io.Writer) {
 	render.List(w, "", "\nRULE\tLEFT\tNOT DELETED\tLAST RUN\tERROR", d.Rules, func(r retention.State) []any {
 		left := render.Capped(r.Pending, r.Capped)

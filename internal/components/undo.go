@@ -19,7 +19,8 @@ import (
 	"sexton/triggers"
 )
 
-// keptRows has the size of the rows that undo keeps in one database.
+// keptRows has the total size and the greatest age of the rows that undo keeps in one
+// database.
 type keptRows struct {
 	most int64
 	Undo struct {
@@ -94,10 +95,11 @@ func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tri
 	return found, err
 }
 
-// Uncovered reports what `sexton undo` does not restore: rows that native keys delete or
-// change together with kept rows, rows of tables with rules or inheriting tables,
-// excluded columns, tables larger than max_size, and privileges that the role lacks. With
-// an empty role it checks the connected role.
+// Uncovered reports what `sexton undo` does not restore. This includes rows that native
+// keys delete or change together with kept rows, and rows of tables with rules or
+// inheriting tables. It also includes excluded columns, tables larger than max_size, and
+// privileges that the role lacks. If role is empty, the privileges of the connected role
+// are checked.
 func Uncovered(
 	ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent,
 	role string,
