@@ -4,8 +4,9 @@
 //
 //	sql/reference ─► Schema ─► empty tables ─► Load(rows) ─► data, statistics, sequences
 //
-// Invariant: two loads of one size on one day are equal on any machine. Dates count back
-// from the day, and all other values depend on the rows' numbers.
+// Invariant: two loads with the same number of rows on the same day are equal on any
+// machine. Dates count back from the day, and all other values depend on the rows'
+// numbers.
 //
 // The SQL is in sql/reference. This package reads and runs it.
 package exampleapp

@@ -31,13 +31,13 @@ func file(name string) string {
 const closeTimeout = 5 * time.Second
 
 // Load fills an empty schema with about rows rows in total, from 1,000 to some tens of
-// millions, and returns the exact number.
+// millions. It returns the exact number of inserted rows.
 //
-// Two loads of one size on one day are equal on any machine. Dates count back from the
-// day in UTC, and all other values depend on the rows' numbers. The tables are found by
-// the pool's search_path. After each chunk of at most 10,000 rows, Load calls progress,
-// if it is not nil, with the number of loaded rows and the total. If ctx ends, Load
-// returns its error and keeps the loaded rows.
+// Two loads with the same number of rows on the same day are equal on any machine. Dates
+// count back from the day in UTC, and all other values depend on the rows' numbers. The
+// pool's search_path selects the tables. After each chunk of at most 10,000 rows, Load
+// calls progress, if it is not nil, with the number of loaded rows and the total. If ctx
+// ends, Load returns its error and keeps the loaded rows.
 func Load(ctx context.Context, pool *pgxpool.Pool, rows int, progress func(done, total int64)) (int64, error) {
 	return load(ctx, pool, rows, time.Now().UTC().Truncate(24*time.Hour), progress)
 }

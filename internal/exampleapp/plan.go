@@ -8,7 +8,8 @@ const chunkRows = 10_000
 
 // step is one file of data with its table.
 type step struct {
-	file  string // name without .sql
+	// file is the name of the SQL file without the extension .sql.
+	file  string
 	table string
 	rows  int64
 	// updates reports that the file changes rows of an earlier step and inserts none.
@@ -18,16 +19,17 @@ type step struct {
 // plan lists the steps of a load, each table after the tables that it refers to.
 type plan []step
 
-// These minimums are requirements of the files: a second group to share with, a project
-// for each label and milestone, and more people than any project has members.
+// fewestGroups, fewestProjects and fewestUsers are minimums that the SQL files require: a
+// second group to share with, a project for each label and milestone, and more people
+// than any project has members.
 const (
 	fewestGroups   = 4
 	fewestProjects = 4
 	fewestUsers    = 5
 )
 
-// newPlan distributes about the given number of rows over the tables, with at least one
-// row each.
+// newPlan returns a plan that distributes about the given number of rows over the tables,
+// with at least one row in each table.
 func newPlan(rows int64) plan {
 	of := func(perMillion, atLeast int64) int64 { return max(atLeast, (rows*perMillion+500_000)/1_000_000) }
 	exactly := func(table string, rows int64) step { return step{file: table, table: table, rows: rows} }
@@ -90,9 +92,9 @@ func newPlan(rows int64) plan {
 	}
 }
 
-// parts returns the number of parts of the given number of wholes. Each fourth whole has
-// three parts, and the others have one. pg_temp.whole and pg_temp.part calculate the same
-// in SQL.
+// parts returns the number of parts of the given number of wholes. Every fourth whole has
+// three parts, and every other whole has one. pg_temp.whole and pg_temp.part calculate
+// the same mapping in SQL.
 func parts(wholes int64) int64 { return wholes + wholes/4*2 }
 
 // total returns the number of rows that the plan inserts.
