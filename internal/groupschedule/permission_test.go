@@ -153,8 +153,8 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	require.Len(t, s.marked(), 1)
 }
 
-// A locked group is deferred with the lock holder in the error, and the pass continues with
-// the other groups.
+// A locked group is deferred with the lock holder in the error, and the pass continues
+// with the other groups.
 func TestLockedGroupIsDeferred(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
