@@ -78,7 +78,7 @@ func TestNativeCascadesAreRestored(t *testing.T) {
 		if wrong == 1 && !pgtest.Long {
 			continue
 		}
-		t.Run(fmt.Sprint(wrong), func(t *testing.T) {
+		t.Run(fmt.Sprint("restore deletion ", wrong), func(t *testing.T) {
 			t.Parallel()
 			open := func() *bundle {
 				b := setup(t, cascading, foldersDefinitions, "folders")

@@ -15,7 +15,7 @@ import (
 // check builds statements that find restored rows whose parent does not exist. Each check
 // is for one foreign key or definition.
 type check struct {
-	// reason is the text in the report for such a row.
+	// reason is the text in the report for a row without a parent.
 	reason string
 	// source is the table of the rows. target is the table of the parents. The condition
 	// on compares the source's columns with the targetColumns of the target.

@@ -97,7 +97,8 @@ func (s *set) kept() []int {
 	return columns
 }
 
-// column returns the index of a column in the layout, or -1.
+// column returns the index of a column in the layout, or -1 if the layout does not have
+// it.
 func (s *set) column(name string) int { return slices.Index(s.Columns, name) }
 
 // read returns the sets of a database that the sets ids caused, directly or indirectly.

@@ -248,7 +248,8 @@ func (p *groupRestore) divide(ctx context.Context, rows []int32, err error) erro
 	switch {
 	case !errors.As(err, &pgErr), p.tx.Conn().IsClosed(), batch.Judge(err).Lock():
 		return err
-	case pgErr.Code == "57014" && len(rows) > 1 && ctx.Err() == nil: // Fewer rows may take less than the timeout.
+	case pgErr.Code == "57014" && len(rows) > 1 && ctx.Err() == nil:
+		// The statement timed out. Fewer rows may take less time.
 	case slices.Contains([]string{"SX", "57", "53"}, pgErr.Code[:2]):
 		return err
 	}

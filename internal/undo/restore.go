@@ -104,8 +104,8 @@ func (r *Report) notef(format string, args ...any) {
 	}
 }
 
-// Restore restores the rows of a deletion, in one transaction per database. The report
-// names the rows that were not restored. A dry run rolls the transactions back. If
+// Restore restores the rows of a deletion, usually in one transaction per database. The
+// report names the rows that were not restored. A dry run rolls the transactions back. If
 // Restore is called again, it restores the missing rows and changes nothing else.
 func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Report, err error) {
 	report = &Report{Left: []Left{}, Notes: []string{}, DryRun: dryRun}
@@ -162,9 +162,9 @@ func MaySilence(ctx context.Context, on dbsqlc.DBTX, role string) (may bool, gra
 	return may, grant, problem.Doing(err, "check whether the role may silence triggers")
 }
 
-// steps divides the sets of a deletion into transactions. A set comes after the sets of
-// other databases that caused it. A deletion that passed between two databases several
-// times has more than one step in one of them.
+// steps returns the sets of a deletion by transaction. A set comes after the sets of
+// other databases that caused it. If a deletion passed between two databases several
+// times, one of them has more than one transaction.
 func (u *unit) steps() (steps [][]*set) {
 	depth, deepest := map[*set]int{}, 0
 	var order []string
@@ -227,7 +227,7 @@ type restored struct {
 	later map[int32]laterRow
 }
 
-// leave records that rows are not restored.
+// leave records the reason for which rows are not restored.
 func (g *restored) leave(reason string, rows ...int32) {
 	for _, row := range rows {
 		g.left[row] = reason

@@ -75,7 +75,7 @@ func (g *group) args(rows []int32, more ...any) []any {
 // inMask is the SQL condition that is true for the rows in the mask $4.
 const inMask = "($4::pg_catalog.bool[] IS NULL OR ($4::pg_catalog.bool[])[r.ctid])"
 
-// texts is the type of the array in which values are kept as texts.
+// texts is the array type of columns whose kept values are read as texts.
 const texts = "pg_catalog.text[]"
 
 // from returns the FROM item r with the group's rows. It has the columns with the given

@@ -209,7 +209,7 @@ func TestWorkerWithoutUndoMakesDeletionIncomplete(t *testing.T) {
 }
 
 // A worker without undo deletes some of a parent's children. A worker with undo deletes
-// the others and removes the tombstone. The deletion is incomplete.
+// the rest and removes the tombstone. The deletion is incomplete.
 func TestWorkerWithoutUndoBeginsDeletion(t *testing.T) {
 	t.Parallel()
 	b := library(t)
