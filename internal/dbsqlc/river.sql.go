@@ -214,13 +214,13 @@ type JobsGiveBackRow struct {
 	ClientID string
 }
 
-// Gives jobs back as River does after a shutdown: the attempt does not count, and a job
-// with a requested cancellation is cancelled. It applies to running jobs of the removed
-// @clients and of clients without a row, and to jobs among @own that this client fetched
-// so long ago that they would have a goroutine. It skips locked rows, because another
-// client is ending those jobs. A job that was given back 20 times may be killing its
-// workers. From then on the job is delayed before it is available again, by a minute more
-// each time and up to an hour, so that other jobs can run.
+// Gives back running jobs that no client works on: the jobs of the removed @clients and
+// of clients without a row, and the jobs @own that this client fetched more than 10 s ago
+// and for which it has no goroutine. As in River after a shutdown, the attempt does not
+// count, and a job with a requested cancellation is cancelled. Locked rows are skipped,
+// because another client is ending those jobs. A job that was given back 20 times may be
+// killing its workers. From then on the job is delayed before it is available again, by a
+// minute more each time and up to an hour, so that other jobs can run.
 func (q *Queries) JobsGiveBack(ctx context.Context, arg JobsGiveBackParams) ([]JobsGiveBackRow, error) {
 	rows, err := q.db.Query(ctx, jobsGiveBack,
 		arg.Clients,

@@ -274,9 +274,10 @@ type RunsLastSuccessRow struct {
 	EndedEpoch float64
 }
 
-// Returns the end of the last run that neither failed nor was kept from all of its work,
-// in Unix time, for kinds and databases with such a run among a number of last runs. The
-// inner query returns the runs in order and stops at the first success.
+// Returns the end of the last successful run of each kind in each database, in Unix time,
+// if that run is among the last @cap runs. A held run, which could do none of its pending
+// work, is not successful. The inner query returns the runs in order and stops at the
+// first success.
 func (q *Queries) RunsLastSuccess(ctx context.Context, kinds []string, databases []string, cap int32) ([]RunsLastSuccessRow, error) {
 	rows, err := q.db.Query(ctx, runsLastSuccess, kinds, databases, cap)
 	if err != nil {

@@ -115,9 +115,10 @@ CROSS JOIN LATERAL (
 ORDER BY run.kind, run.database;
 
 -- name: RunsLastSuccess :many
--- Returns the end of the last run that neither failed nor was kept from all of its work,
--- in Unix time, for kinds and databases with such a run among a number of last runs. The
--- inner query returns the runs in order and stops at the first success.
+-- Returns the end of the last successful run of each kind in each database, in Unix time,
+-- if that run is among the last @cap runs. A held run, which could do none of its pending
+-- work, is not successful. The inner query returns the runs in order and stops at the
+-- first success.
 SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, extract(epoch FROM success.ended_at)::pg_catalog.float8 AS ended_epoch
 FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
 CROSS JOIN pg_catalog.unnest(@databases::pg_catalog.text[]) AS database (name)

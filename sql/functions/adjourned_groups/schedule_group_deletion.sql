@@ -64,7 +64,8 @@ BEGIN
             EXIT;
         EXCEPTION
             WHEN unique_violation THEN
-                -- A person has given this value to another group.
+                -- Another group already has this value. The next attempt appends random
+                -- characters.
                 IF attempt = attempts THEN
                     RAISE;
                 END IF;

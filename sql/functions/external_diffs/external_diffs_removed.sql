@@ -25,9 +25,9 @@ $sexton$;
 
 COMMENT ON FUNCTION "sexton".external_diffs_removed() IS 'Sexton: queues the objects of deleted diffs for removal';
 
--- The trigger is created only once, because replacing it locks the table. Like Sexton's
--- other triggers it also fires for replicated changes, which only the table's owner can
--- set.
+-- The trigger is created only once, because replacing it locks the table. With ENABLE
+-- ALWAYS it also fires for replicated changes, like Sexton's other triggers. Only the
+-- table's owner can set that.
 DO $sexton$
 DECLARE
     diffs CONSTANT pg_catalog.regclass := '"public".merge_request_diffs';

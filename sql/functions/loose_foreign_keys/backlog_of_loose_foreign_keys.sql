@@ -43,7 +43,8 @@ AS $sexton$
     ), parent AS MATERIALIZED (
         SELECT step.name FROM step WHERE step.name IS NOT NULL
     ), counts AS MATERIALIZED (
-        -- MATERIALIZED, because otherwise each use of a count would count again.
+        -- The CTE is MATERIALIZED, because otherwise each use of a count would count
+        -- again.
         SELECT
             (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting WHERE waiting.status = 1 LIMIT 10001

@@ -1,8 +1,8 @@
--- Returns the backlog of placeholder users under the given rules. pending counts
--- ownerless placeholders that have attempts left. Placeholders in the queue of users are
--- not counted here, but in the backlog of that queue. given_up counts placeholders
--- without attempts left. Counts stop at 10,000. The age is the time since the first due
--- placeholder became due.
+-- Returns the backlog of placeholder users under the given rules. pending counts the
+-- placeholders whose group was deleted and that have attempts left. Placeholders in the
+-- queue of users are not counted here, but in the backlog of that queue. given_up counts
+-- placeholders without attempts left. Counts stop at 10,000. The age is the time since
+-- the first due placeholder became due.
 CREATE OR REPLACE FUNCTION "sexton".placeholder_backlog(max_attempts integer, retry_seconds double precision)
 RETURNS TABLE (
     deletion_table text,

@@ -103,7 +103,8 @@ EXCEPTION WHEN feature_not_supported THEN
 END;
 $sexton$;
 
--- origin is the id of the set that has the deleted row.
+-- origin is the id of the set that has the deleted parent.
 ALTER TABLE "public".loose_foreign_keys_deleted_records ADD COLUMN IF NOT EXISTS origin bigint;
--- origins has the ids of the sets of the keys, in the same order.
+-- origins has, in the order of the keys, the ids of the sets that have the deleted
+-- parents.
 ALTER TABLE "sexton".swept ADD COLUMN IF NOT EXISTS origins bigint[];

@@ -1,4 +1,5 @@
--- Only users 1, 5, 9, ... report, because a user who reports cannot be deleted directly.
+-- Only users 1, 5, 9, ... report other users, because a user who has reported somebody
+-- cannot be deleted directly.
 INSERT INTO abuse_reports (id, user_id, reporter_id, message, category, status, created_at, resolved_at)
 SELECT
     n,

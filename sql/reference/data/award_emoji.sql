@@ -1,5 +1,5 @@
--- Up to three people award the same emoji, so their rows cannot be moved to a user who
--- has the same award.
+-- Up to three people award the same emoji to the same issue or merge request. If several
+-- of them are deleted, the ghost user takes over only one of these rows.
 INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name, created_at)
 SELECT
     n,

@@ -1,4 +1,5 @@
--- Deleted groups have no rows. Every fifth person has taken over the placeholder's work.
+-- A placeholder whose group was deleted has no row here. In every fifth row a person has
+-- taken over the placeholder's work.
 INSERT INTO import_source_users (
     id, placeholder_user_id, reassign_to_user_id, reassigned_by_user_id, namespace_id, status, source_user_identifier,
     source_hostname, import_type, source_username, source_name, reassignment_token, created_at, updated_at

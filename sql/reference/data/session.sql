@@ -3,8 +3,8 @@
 -- which distinguishes the choices of one row.
 SET TimeZone = 'UTC';
 SET synchronous_commit = off;
--- A chunk finds the rows that it refers to by primary keys. Other joins would read the
--- complete table for every chunk.
+-- Each INSERT loads only some rows of its table. It should find the rows that they refer
+-- to by primary keys. A hash or merge join would read the complete table each time.
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 
@@ -24,21 +24,22 @@ IMMUTABLE
 AS 'SELECT 1 + floor(size * power(
     ((hashint8extended(n, salt) >> 11) & 9007199254740991) / 9007199254740992::double precision, steepness))::bigint';
 
--- Returns a person. A few people do most of the work.
+-- Returns the number of a person. Low numbers are far more frequent, because a few people
+-- do most of the work.
 CREATE FUNCTION pg_temp.person(n bigint, salt bigint, people bigint)
 RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
 AS 'SELECT pg_temp.skewed(n, salt, people, 3)';
 
--- Returns a project. The first project has a tenth of all rows.
+-- Returns the number of a project. Project 1 has at least a tenth of all rows.
 CREATE FUNCTION pg_temp.project(n bigint, salt bigint, projects bigint)
 RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
 AS 'SELECT CASE WHEN n % 10 = 1 THEN 1 ELSE pg_temp.skewed(n, salt, projects, 1.5) END';
 
--- Returns the time of row n of a number of rows, distributed evenly over the year before
+-- Returns the time of row n if size rows are distributed evenly over the year before
 -- today.
 CREATE FUNCTION pg_temp.moment(n bigint, size bigint, today timestamptz)
 RETURNS timestamptz
@@ -46,8 +47,8 @@ LANGUAGE sql
 STABLE
 AS 'SELECT today - interval ''525600 minutes'' * ((size - n)::double precision / size)';
 
--- Every fourth parent has three parts, and the others have one. Returns the parent of
--- part n.
+-- Returns the number of the parent of part n. Every fourth parent has three parts, and
+-- each other parent has one.
 CREATE FUNCTION pg_temp.whole(n bigint)
 RETURNS bigint
 LANGUAGE sql
