@@ -1,6 +1,6 @@
--- The accounts are Ada, Ben, Cleo and the ghost account, which takes over contributions. Ben owns
--- acme, Cleo owns globex, and Ada is a member of both. Each document has two files, two comments,
--- and one audit event per month.
+-- The accounts are Ada, Ben, Cleo and the ghost account, which takes over contributions.
+-- Ben owns acme, Cleo owns globex, and Ada is a member of both. Each document has two
+-- files, two comments, and one audit event per month.
 INSERT INTO accounts VALUES
     (key_of(1), 'ada@example.com'), (key_of(2), 'ben@example.com'), (key_of(3), 'cleo@example.com'), (key_of(9), 'ghost@example.com');
 INSERT INTO organizations VALUES (1, 'acme'), (2, 'globex');

@@ -1,6 +1,6 @@
--- The tables of an application that is not GitLab: accounts have uuid keys, organizations have no
--- parents, and audit events have a partition per month. Tables with names of GitLab's tables have
--- other columns.
+-- The tables of an application that is not GitLab: accounts have uuid keys, organizations
+-- have no parents, and audit events have a partition per month. Tables with names of
+-- GitLab's tables have other columns.
 CREATE SCHEMA app;
 CREATE TABLE accounts (id uuid PRIMARY KEY, email text NOT NULL UNIQUE, state text NOT NULL DEFAULT 'active');
 CREATE TABLE organizations (id bigint PRIMARY KEY, slug text NOT NULL UNIQUE, deleted_on date, deleted_by uuid);
@@ -67,7 +67,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     )
 $$;
 
--- key_of returns the key of account or document number n, who the name of an account.
+-- key_of returns the key of account or document n, and who returns the name of an
+-- account.
 CREATE FUNCTION key_of(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$ SELECT ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid $$;
 CREATE FUNCTION who(account uuid) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN account IS NOT NULL THEN coalesce((SELECT split_part(email, '@', 1) FROM accounts WHERE id = account), 'nobody') END

@@ -1,5 +1,5 @@
--- root (10) contains child (11), and child contains grandchild (12). other (20) is another group.
--- Ada (2) owns child.
+-- root (10) contains child (11), and child contains grandchild (12). other (20) is
+-- another group. Ada (2) owns child.
 INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 INSERT INTO users (id, username, email, name, admin) VALUES (1, 'admin', 'admin@example.com', 'Admin', true), (2, 'ada', 'ada@example.com', 'Ada', false);
 INSERT INTO groups (id, parent_id, name, path) VALUES

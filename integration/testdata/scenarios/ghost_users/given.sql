@@ -1,5 +1,5 @@
--- All scenarios start with these rows. Ada (1) is deleted, Ben (2) is kept. who() returns their
--- names in the results.
+-- All scenarios start with these rows. Ada (1) is deleted, Ben (2) is kept. who() returns
+-- their names in the results.
 
 INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada'), ('ben', 'ben@example.com', 'Ben');
 INSERT INTO organizations (id, name, path) VALUES (1, 'Organization', 'organization');

@@ -1,5 +1,5 @@
--- Placeholder 1 was created by an import into a group that has been deleted. Ben (2) has written
--- all other rows.
+-- Placeholder 1 was created by an import into a group that has been deleted. Ben (2) has
+-- written all other rows.
 INSERT INTO organizations (id, name, path) VALUES (1, 'Organization', 'organization');
 INSERT INTO users (id, username, email, name, user_type) VALUES (1, 'placeholder', 'p@noreply.example.com', 'Placeholder', 15), (2, 'ben', 'ben@example.com', 'Ben', 0);
 INSERT INTO groups (id, name, path) VALUES (1, 'One', 'one'), (2, 'Two', 'two');

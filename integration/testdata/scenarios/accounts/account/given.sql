@@ -1,2 +1,2 @@
--- Ada's documents are moved to the ghost account, or deleted with their files. Her audit events are
--- always moved.
+-- Ada's documents are moved to the ghost account, or deleted with their files. Her audit
+-- events are always moved.

@@ -1,2 +1,2 @@
--- The deletion of a document is undone: its attachments, comments and references of audit events
--- are restored.
+-- The deletion of a document is undone: its attachments, comments and references of audit
+-- events are restored.

@@ -1,4 +1,5 @@
--- Files without a project get the project of their diff. A file is not base64 if "binary" is NULL.
+-- Files without a project get the project of their diff. A file is not base64 if "binary"
+-- is NULL.
 INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count) VALUES (1, 7, 1, 3);
 INSERT INTO merge_request_diff_files (merge_request_diff_id, relative_order, project_id, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, new_path, "binary", diff) VALUES
     (1, 0, NULL, false, false, false, false, '0', '0', 'a', NULL, NULL, 'a'), (1, 1, 2, false, false, false, false, '0', '0', 'b', NULL, true, '/w=='),

@@ -1,5 +1,5 @@
--- The table has nested partitions. One of them has another order of columns, and one has a foreign
--- key of its own.
+-- The table has nested partitions. One of them has another order of columns, and one has
+-- a foreign key of its own.
 CREATE TABLE visits (id bigint, day int, user_id bigint) PARTITION BY LIST (day);
 CREATE TABLE visits_1 PARTITION OF visits FOR VALUES IN (1);
 CREATE TABLE visits_2 PARTITION OF visits FOR VALUES IN (2) PARTITION BY RANGE (id);

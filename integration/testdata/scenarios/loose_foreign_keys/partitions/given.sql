@@ -1,4 +1,5 @@
--- Parents and children have nested partitions. One row is deleted directly from a partition.
+-- Parents and children have nested partitions. One row is deleted directly from a
+-- partition.
 CREATE TABLE owners (id bigint, part int, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
 CREATE TABLE owners_1 PARTITION OF owners FOR VALUES IN (1);
 CREATE TABLE owners_2 PARTITION OF owners FOR VALUES IN (2);

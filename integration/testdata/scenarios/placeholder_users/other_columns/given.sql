@@ -1,5 +1,5 @@
--- Rows that the ghost user takes over, or that are deleted with the user, do not prevent the
--- deletion.
+-- Rows that the ghost user takes over, or that are deleted with the user, do not prevent
+-- the deletion.
 INSERT INTO merge_requests (id, target_project_id, title, author_id, last_edited_by_id, assignee_id, source_branch, target_branch)
 VALUES (12, 1, 'by Ben', 2, 1, 1, 'a', 'b');
 INSERT INTO events (project_id, author_id, action) VALUES (1, 1, 1);
