@@ -1,4 +1,5 @@
--- Returns Sexton's tables, in its own schema and in $2, whose rows row-level security hides from the role $1.
+-- Returns Sexton's tables, in the schema sexton and in the schema $2, whose rows
+-- row-level security hides from the role $1.
 SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname), pg_catalog.format('%I', role.rolname)
 FROM pg_catalog.pg_roles AS role
 CROSS JOIN pg_catalog.pg_class AS class

@@ -1,4 +1,5 @@
--- Returns the head of each parent's queue with one index probe.
+-- Returns the parents $1 whose first tombstone has been due for more than $2 seconds,
+-- with one index probe per parent.
 SELECT parent.name, head.consume_after
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
 CROSS JOIN LATERAL (

@@ -1,5 +1,6 @@
--- Returns the partitioned tables on whose partitions the role $4 (empty: the current role) cannot create triggers, with the GRANT. CREATE TRIGGER
--- needs the owner of the partition and EXECUTE on the function.
+-- Returns the partitioned tables on whose partitions the role $4 (empty: the current
+-- role) cannot create triggers, with the GRANT that allows it. CREATE TRIGGER requires
+-- membership in the role that owns the partition, and EXECUTE on the function.
 SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname),
        CASE WHEN NOT pg_catalog.pg_has_role(role.rolname, class.relowner, 'USAGE')
            THEN pg_catalog.format('GRANT %I TO %I', pg_catalog.pg_get_userbyid(class.relowner), role.rolname)

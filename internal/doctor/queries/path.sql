@@ -1,5 +1,6 @@
--- Returns the path, and its schemas in which another role that is not a superuser may create objects. It runs outside of transactions, because
--- Sexton's transactions set their own path.
+-- Returns the search_path of the session, and the schemas of the path in which another
+-- role that is not a superuser may create objects. The query runs outside of Sexton's
+-- transactions, because these set a path of their own.
 SELECT pg_catalog.current_setting('search_path'), pg_catalog.format('%I', current_user),
     coalesce(pg_catalog.array_agg(pg_catalog.format('%I', namespace.nspname) ORDER BY path.position), ARRAY[]::pg_catalog.text[])
 FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS path (name, position)

@@ -1,4 +1,5 @@
--- Returns the five oldest prepared transactions of this database.
+-- Returns the five oldest prepared transactions of this database that are older than $1
+-- seconds.
 SELECT pg_catalog.format('%L', prepared.gid), prepared.owner::pg_catalog.text, prepared.prepared
 FROM pg_catalog.pg_prepared_xacts AS prepared
 WHERE prepared.database = pg_catalog.current_database()

@@ -1,6 +1,9 @@
--- Returns the role whose rights are checked ($1, the role of the newest running worker, or the current role), the current role, and whether a worker
--- runs. Returns no row if $1 does not exist. The connection that listens identifies a worker. All roles can see role and application_name of sessions.
--- Only some can see backend_start, so the pid replaces it.
+-- Returns the role whose privileges are checked, the current role, and whether a worker
+-- is running. The checked role is $1 or, if $1 is empty, the role of the newest worker,
+-- or else the current role. Returns no row if $1 does not exist. A worker is found by the
+-- application_name of its listening connection, which all roles can see. If backend_start
+-- is hidden from the current role, the connection with the highest pid counts as the
+-- newest.
 SELECT role.rolname::pg_catalog.text, current_user::pg_catalog.text, worker.name IS NOT NULL
 FROM (SELECT) AS one
 LEFT JOIN (

@@ -1,6 +1,8 @@
--- Returns one row per limit on connections that applies to the role $1 (empty: the current role): the object, the fix, the value, and the number of
--- connections that are used by sessions other than workers. Limits of roles and databases do not apply to superusers. pg_stat_activity shows
--- database, user and application_name of all sessions.
+-- Returns one row per limit on connections that applies to the role $1 (empty: the
+-- current role): the object with the limit, the fix, the limit, and the number of
+-- connections that are not Sexton's connections of that role. Limits of roles and
+-- databases do not apply to superusers. Every role can see database, user and
+-- application_name of all sessions in pg_stat_activity.
 WITH role AS (
     SELECT oid, rolname, rolconnlimit, rolsuper FROM pg_catalog.pg_roles
     WHERE rolname = CASE $1::pg_catalog.text WHEN '' THEN current_user ELSE $1 END

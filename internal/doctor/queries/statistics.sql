@@ -1,5 +1,6 @@
--- Returns the role $1 (empty: the current role) if it cannot see other roles' transactions. If $2 is true, no worker is known to use the role: then
--- the owner of Sexton's schema, and any role before the installation, are not returned.
+-- Returns the role $1 (empty: the current role) if it cannot see the transactions of
+-- other roles. $2 is true if no worker is known to use the role. Then the query returns
+-- no row for the owner of Sexton's schema, or if that schema does not exist.
 SELECT pg_catalog.format('%I', role.rolname)
 FROM pg_catalog.pg_roles AS role
 WHERE role.rolname = CASE $1::pg_catalog.text WHEN '' THEN current_user ELSE $1 END

@@ -1,4 +1,5 @@
--- Returns the superusers among the role $1 (empty: the current role) and the roles of workers.
+-- Returns the superusers among the role $1 (empty: the current role) and the roles of the
+-- running workers, and reports for each whether a worker uses it.
 SELECT found.name, found.works
 FROM (
     SELECT pg_catalog.format('%I', role.rolname) AS name,

@@ -1,5 +1,7 @@
--- Returns the five oldest transactions of this database: others delay neither vacuum nor rechecks. Idle sessions are ignored, because Postgres opens
--- short transactions in them, whose xact_start is the time of the last statement.
+-- Returns the five oldest transactions of this database that are older than $1 seconds.
+-- Transactions of other databases delay neither vacuum nor rechecks here. Idle sessions
+-- are ignored, because Postgres opens short transactions in them, whose xact_start is the
+-- time of the last statement.
 SELECT session.pid, coalesce(session.usename, '?')::pg_catalog.text, coalesce(nullif(session.application_name, ''), 'no application_name'),
        coalesce(session.state, '?'), session.xact_start
 FROM pg_catalog.pg_stat_activity AS session
