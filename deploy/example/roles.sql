@@ -1,3 +1,4 @@
--- The role of the worker. `sexton grants` gives it its privileges. The password comes from the environment of psql.
+-- The worker connects as this role. `sexton grants` grants the role its privileges. psql
+-- reads the password from its environment.
 \getenv password WORKER_PASSWORD
 CREATE ROLE sexton LOGIN PASSWORD :'password';

@@ -1,4 +1,5 @@
--- The least that there is to clean up: parents, and children that a definition connects with them instead of a foreign key.
+-- Issues refer to projects by a definition in loose_foreign_keys.yml instead of a foreign
+-- key.
 CREATE TABLE projects (id bigint PRIMARY KEY);
 CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint NOT NULL);
 CREATE INDEX ON issues (project_id);
