@@ -169,8 +169,8 @@ func Uncovered(
 		restored, privileges = append(restored, pgx.Identifier{schemas[i], table}.Sanitize()),
 			append(privileges, "INSERT")
 	}
-	rights, err := undo.MissingPrivileges(ctx, conn, restored, privileges, role)
-	for _, one := range rights {
+	lacks, err := undo.MissingPrivileges(ctx, conn, restored, privileges, role)
+	for _, one := range lacks {
 		found = append(found, doctor.One(problem.Warning, "table "+one.Table,
 			"sexton undo restores none of its rows: the role lacks "+one.Privileges, one.Grant)...)
 	}
