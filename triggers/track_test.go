@@ -353,7 +353,8 @@ func TestInstallReportsLockHolders(t *testing.T) {
 	holder := b.connect(b.URL)
 	pgtest.Exec(t, holder, "SET application_name = 'holder'; SELECT pg_advisory_lock(x'73657874726967'::bigint)")
 	other := *b
-	other.conn = b.connect(b.URL) // Install uses b.conn.
+	// Install uses b.conn at the same time, so the status needs another connection.
+	other.conn = b.connect(b.URL)
 	reported := make(chan string, 1)
 	b.cfg.Waits = func(lock, holders string) { reported <- lock + " " + holders }
 	installed := make(chan error, 1)

@@ -9,8 +9,8 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// A worker writes a dozen rows for each run: a job, its fetch and its end, a lease, a
-// fence, a row of the history. Most of the latency of a wake-up would be the flush to
+// A worker writes a dozen rows for each run: the job, its fetch and its end, a lease, a
+// fence, and a row of the history. Most of the latency of a wake-up would be the flush to
 // disk after each of these commits. So these writes use connections with asynchronous
 // commit.
 //
@@ -19,32 +19,33 @@ import (
 // loses the last commits before the crash, and ends every connection and so every run.
 // The consequence depends on the lost commit:
 //
-//   - A job: its row of work is still due, and the subscription that queries after it has
-//     reconnected inserts another job.
-//   - A fetch: the job is available again. Its second run finds the lease, or the fence.
+//   - The insertion of a job: the row that the job was inserted for is still due. After it
+//     has reconnected, the subscription queries for due rows and inserts another job.
+//   - The fetch of a job: the job is available again and runs a second time. The second
+//     run finds that the first run still has the lease or has raised the fence.
 //   - The end of a job: the job counts as running by this worker, whose heartbeat gives
 //     back jobs that no goroutine works on.
 //   - A lease or a fence: all batches under its token are lost, too. The token is granted
-//     a second time. Its first holder can neither renew nor release what another holder
-//     has. On a connection that is younger than its lease it calls Lease.Confirm before
-//     its first batch.
-//   - The release of a lease: its row names the former holder again. That process takes
-//     the lease over, because it knows which of its attempts have ended. Others wait for
-//     that, or for the end of the lease.
-//   - The end of a run that changed nothing: a later run of its kind closes it. All other
-//     ends wait for the disk, and so do the commits before them.
+//     a second time. Its first holder can neither renew nor release the lease of the second
+//     holder. On a connection that is younger than its lease, the first holder calls
+//     Lease.Confirm before its first batch.
+//   - The release of a lease: the lease's row names the former holder again. That process
+//     takes the lease over, because it knows which of its attempts have ended. Other
+//     processes wait until it does, or until the lease expires.
+//   - The end of a run that changed nothing: a later run of its kind closes it. The commits
+//     that end other runs wait for the disk, so no commit before them is lost.
 //   - A tick: its job is lost with it, because one transaction has both. The next leader,
 //     or the next check of this one, inserts the job again.
 //
 // With several databases, two of them may be on different servers, or move there while
 // the worker runs. A crash of one server could then grant a token twice while a batch
-// under it survives on the other. So all commits wait for the disk. They also do so
+// under it survives on the other. So all commits wait for the disk. All commits also wait
 // behind a transaction pooler, whose connections outlive a crash. Pauses, cancellations
-// and everything else that an operator gets an answer for use Pool, and always wait.
+// and all other changes that an operator gets an answer for use Pool, and always wait.
 
-// Async returns the pool with asynchronous commit if the database has one, and otherwise
-// Pool. A worker with a single database has one, see [ForWork]. A batch sets
-// synchronous_commit itself.
+// Async returns the pool with asynchronous commit if [ForWork] has created one for a
+// worker with a single database, and otherwise Pool. A batch sets synchronous_commit
+// itself.
 func (d Database) Async() *pgxpool.Pool {
 	if d.async != nil {
 		return d.async
@@ -75,11 +76,12 @@ func ForWork(ctx context.Context, databases []Database) error {
 				return ctx.Err()
 			}
 			if async = err == nil; async {
-				// The settings are start-up parameters instead of SET statements. If
-				// there is an undetected pooler, it would pass a changed session to the
-				// application, but it refuses or drops start-up parameters.
+				// The settings are start-up parameters instead of SET statements. An
+				// undetected pooler would pass a session with a changed setting to the
+				// application. It refuses or drops start-up parameters.
 				settings.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
-				settings.ConnConfig.RuntimeParams["sexton.synchronous_commit"] = wait // Function commit_mode reads it.
+				// The SQL function commit_mode reads this setting.
+				settings.ConnConfig.RuntimeParams["sexton.synchronous_commit"] = wait
 			}
 		}
 		pool, err := pgxpool.NewWithConfig(ctx, settings)

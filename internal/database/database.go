@@ -19,7 +19,7 @@ import (
 
 // Database has the connections of one configured database.
 type Database struct {
-	// Name is the name in the configuration.
+	// Name is the name of the database in the configuration.
 	Name  string
 	Pool  *pgxpool.Pool
 	Names pgcatalog.Names
@@ -199,7 +199,7 @@ func parse(name, key, url, encoding string) (*pgxpool.Config, error) {
 	settings.ShouldPing = func(_ context.Context, idle pgxpool.ShouldPingParams) bool {
 		return idle.IdleDuration > pingAfter && !quiet(idle.Conn.PgConn().Conn())
 	}
-	// The database and the role may have another default for this setting.
+	// The default of the database or the role may be another encoding.
 	settings.ConnConfig.RuntimeParams["client_encoding"] = encoding
 	// Workers recognize each other by the prefix of the name, for example among lock
 	// holders.
@@ -241,7 +241,7 @@ func Pinned(ctx context.Context, on Sender, sql string, args ...any) pgx.Row {
 	return After(ctx, on, PinPath, sql, args...)
 }
 
-// Sender sends pipelines.
+// Sender sends several statements in one round trip, a pipeline.
 type Sender interface {
 	SendBatch(ctx context.Context, pipeline *pgx.Batch) pgx.BatchResults
 }

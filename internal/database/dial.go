@@ -50,8 +50,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &connection{Conn: conn, dialer: d}, nil
 }
 
-// connectedKey is the key of a connection's custom data for the time at which it was
-// opened.
+// connectedKey is the key under which a connection's custom data has the time at which
+// the connection was opened.
 const connectedKey = "sexton.database.connected"
 
 // ConnectedBefore reports whether a connection of a pool was opened before a given time,
@@ -61,8 +61,8 @@ func ConnectedBefore(conn *pgx.Conn, moment time.Time) bool {
 	return known && since.Before(moment)
 }
 
-// inspect records when the connection was opened, and detects a pooler, which sends a
-// process ID of its own.
+// inspect records when the connection was opened. It also detects a pooler: the process
+// ID that the pooler sends at the start differs from the ID of the server process.
 func (d *dialer) inspect(ctx context.Context, conn *pgx.Conn) error {
 	conn.PgConn().CustomData()[connectedKey] = time.Now()
 	if d.known.Load() {
@@ -77,9 +77,10 @@ func (d *dialer) inspect(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// connection is a socket whose remote address, for a pooler, is an address that dial
-// refuses. pgx uses the remote address only for cancel requests. It sends one for each
-// connection that a context ends, and pgbouncer 1.18 crashes on cancel requests.
+// connection is a socket. If it leads to a pooler, RemoteAddr returns an address that
+// dial refuses. pgx uses the remote address only for cancel requests. It sends one when
+// the end of a context closes a connection, and pgbouncer 1.18 crashes on cancel
+// requests.
 type connection struct {
 	net.Conn
 

@@ -58,7 +58,9 @@ func Lost(err error) bool {
 	var unreachable *UnreachableError
 	var pgErr *pgconn.PgError
 	var network net.Error
-	var file *fs.PathError // A ConnectError wraps a syscall.Errno, which implements net.Error.
+	// An error of a file is not a lost connection, although it wraps a syscall.Errno,
+	// which implements net.Error.
+	var file *fs.PathError
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &file):
 		return false

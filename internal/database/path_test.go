@@ -137,7 +137,8 @@ func TestWorkersCommitAsynchronouslyWithOneDatabase(t *testing.T) {
 	})
 }
 
-// Without GenericPlan, Postgres plans this query again for each array.
+// With GenericPlan, Postgres plans a query with an array once. Without it, Postgres plans
+// the query again for each array.
 func TestGenericPlan(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.New(t).URL)

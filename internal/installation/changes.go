@@ -194,8 +194,8 @@ func PlaceholderOutcome(state placeholder.State) string {
 	return "due now"
 }
 
-// SavePlaceholderRules writes the configured limits to the database, so that the function
-// of the backlog uses the same limits as this program.
+// SavePlaceholderRules writes the configured limits on attempts to the database, so that
+// the SQL function that counts the backlog of placeholders uses the same limits.
 func SavePlaceholderRules(ctx context.Context, all *Connections) error {
 	return placeholder.SaveRules(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config))
 }

@@ -266,12 +266,12 @@ type Bound struct {
 	// Parents maps each database to its parents.
 	Parents  map[string][]*loosefk.Parent
 	Warnings problem.List
-	// held has the errors of configurations that do not fit the databases. The worker
-	// does all other work.
+	// held has the errors of configurations that do not fit the databases. A worker omits
+	// the affected work.
 	held map[place]problem.List
 }
 
-// Undo returns the engine for kept deletions.
+// Undo returns the engine that lists and restores kept deletions.
 func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine {
 	settings := b.Config.LooseForeignKeys.Undo
 	return &undo.Engine{
@@ -409,7 +409,7 @@ func (b *Bound) RecordedParents(_ context.Context, db database.Database) ([]stri
 	return cleanup.RecordedNames(b.Parents[db.Name]), nil
 }
 
-// Remotes returns the other reachable databases.
+// Remotes returns the reachable databases other than the given one.
 func (c *Connections) Remotes(than database.Database) map[string]pgcatalog.Beginner {
 	remotes := map[string]pgcatalog.Beginner{}
 	for _, db := range c.Databases {

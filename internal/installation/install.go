@@ -89,12 +89,14 @@ func (b *Bound) childrenOf(name string, entries map[string]bool) []string {
 	return slices.Compact(children)
 }
 
-// Generations returns the generations of the enabled jobs, as this process has read them.
+// Generations returns the generations of the definitions and lists that this process has
+// read, one per enabled job.
 func (b *Bound) Generations() []riverjobs.Generation {
 	return riverjobs.Generations(b.Config, b.Definitions)
 }
 
-// Leases returns a manager of leases for the definitions that this process has read.
+// Leases returns a manager of leases. It grants no lease if other definitions are
+// installed in the database than this process has read.
 func (b *Bound) Leases(holder string) *lease.Manager {
 	return &lease.Manager{
 		Jobs: b.Jobs(), Holder: holder, Digests: riverjobs.GenerationDigests(b.Generations()),

@@ -20,9 +20,10 @@ import (
 	"sexton/triggers"
 )
 
-// MissingPrivileges returns the privileges, in all databases, without which a definition
-// of the parents of a database cannot run at all. Missing privileges on single partitions
-// are omitted, because the run logs them and holds only those partitions.
+// MissingPrivileges returns the missing privileges that prevent a definition from
+// running. name is the database of the definition's parent, and the children may be in
+// any database. A privilege that is missing only on some partitions is omitted: the run
+// logs it and holds those partitions.
 func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.List, error) {
 	var missing problem.List
 	for _, db := range all.Databases {

@@ -275,9 +275,8 @@ func TestDetailsReferToGroups(t *testing.T) {
 	})
 }
 
-// Check searches a deletion table in the schema in which it was installed. If the
-// configuration names another schema, it reports the difference. If the table is missing,
-// it reports the missing table.
+// Check returns an error if a deletion table is in another schema than configured, or if
+// it is missing.
 func TestCheckFindsDeletionTablesInAnotherSchema(t *testing.T) {
 	t.Parallel()
 	type example struct {

@@ -181,10 +181,13 @@ func TestEnqueueKeepsTheEarliestTime(t *testing.T) {
 	t.Parallel()
 	const hours = "'tidy', run_at => now() + interval '1 hour' * $1::int"
 	tests := map[string]struct {
-		given string // It changes the job, which is scheduled in 5 hours.
+		// given is the SET clause of an UPDATE that changes the job, which is scheduled
+		// in 5 hours.
+		given string
 		call  string
 		args  []any
-		want  []string // The values are the state, and the hours from now.
+		// want has the job's state, and the hours from now until its scheduled time.
+		want []string
 	}{
 		"later":       {"", hours, []any{9}, []string{"scheduled", "5"}},
 		"earlier":     {"", hours, []any{2}, []string{"scheduled", "2"}},

@@ -69,7 +69,7 @@ type TableGrant struct {
 	Referring string `json:"referring"`
 }
 
-// granted is one privilege of Grants on one object.
+// granted is one privilege on one object in the SQL of Grants.
 type granted struct {
 	Role      string   `json:"role"`
 	Kind      string   `json:"kind"`

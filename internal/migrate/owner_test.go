@@ -104,8 +104,8 @@ func risks(t *testing.T, db migrate.Database) []migrate.OwnerRisk {
 	return pgtest.Must(migrate.OwnerRisks(t.Context(), db))(t)
 }
 
-// If row security hides users from a function, it fails instead of treating them as
-// deleted.
+// A function fails if row security hides users from it. Otherwise it would treat hidden
+// users as deleted.
 func TestRowSecurityNeedsMembershipInTheTablesOwner(t *testing.T) {
 	t.Parallel()
 	d, application := ownedUsers(t)

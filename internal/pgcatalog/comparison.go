@@ -28,8 +28,9 @@ type Collation struct {
 	Loose bool
 }
 
-// Key returns these columns with the properties of a unique index on exactly these
-// columns, in any order. If there is no such index, it uses the primary key.
+// Key returns the key with the given columns. Operator family, input type and collation
+// are those of a unique index on exactly these columns, in any order, or else of the
+// primary key.
 func (r *Relation) Key(columns []string) []Key {
 	keys := render.Each(columns, func(name string) Key {
 		return Key{

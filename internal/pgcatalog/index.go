@@ -36,8 +36,8 @@ type Index struct {
 // Complete reports whether the index is valid and has all rows of its table.
 func (i Index) Complete() bool { return i.Valid && i.Predicate == "" }
 
-// Order returns the positions of columns in the order of the index if the index begins
-// with all of them, and else nil.
+// Order returns, for each of the first columns of the index, its position in the argument
+// columns. It returns nil unless the index begins with all of columns.
 func (i Index) Order(columns []string) []int {
 	if len(i.Columns) < len(columns) {
 		return nil

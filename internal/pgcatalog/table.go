@@ -31,10 +31,10 @@ type Table struct {
 	Name   string
 }
 
-// Quote returns a quoted name.
+// Quote returns a name as a quoted SQL identifier.
 func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// QuoteAll returns a list of quoted names.
+// QuoteAll returns a list of quoted SQL identifiers.
 func QuoteAll(names []string) string {
 	return strings.Join(render.Each(names, Quote), ", ")
 }

@@ -8,12 +8,12 @@ BEGIN
         IF by_batch THEN
             origin := pg_catalog.split_part(pg_catalog.current_setting('sexton.undo', true), '/', 1);
         ELSIF coalesce(pg_catalog.current_setting('sexton.run', true), '') = '' OR pg_catalog.current_setting('sexton.undo', true) = 'users' THEN
-            -- One command of a session is one deletion, because native cascades call
-            -- triggers in no reliable order. A batch that keeps nothing sets only
-            -- sexton.run. Any session may do the same, but its deletions then cannot be
-            -- undone. No session can add rows to the deletion of another session. If rows
-            -- of users are kept, the job that deletes users is treated like any other
-            -- session.
+            -- All rows that one command of a session deletes belong to one deletion,
+            -- because native cascades call triggers in no reliable order. A batch that
+            -- keeps no rows sets sexton.run but not sexton.undo. Any session may do the
+            -- same, but its deletions then cannot be undone. No session can add rows to
+            -- the deletion of another session. If rows of users are kept, the job that
+            -- deletes users is treated like any other session.
             command := (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) * 1000000)::pg_catalog.int8;
             origin := CASE WHEN pg_catalog.current_setting('sexton.deletion', true) ~ '^[0-9]{1,18}/[0-9]{1,18}$'
                 AND pg_catalog.split_part(pg_catalog.current_setting('sexton.deletion', true), '/', 1) = command

@@ -1,5 +1,5 @@
--- Returns a text with the sessions that block the session $1. It is empty if there are
--- none. A prepared transaction has the process id 0.
+-- Returns a text with the sessions that block the session $1. The text is empty if no
+-- session blocks it. A prepared transaction has the process id 0.
 SELECT coalesce(pg_catalog.string_agg(DISTINCT CASE WHEN blocker.pid = 0 THEN 'a prepared transaction' ELSE
     pg_catalog.format('pid %s (%s, role %s)', blocker.pid, coalesce(nullif(session.application_name, ''), 'no application_name'),
         coalesce(session.usename::pg_catalog.text, 'unknown')) END, ', '), '')
