@@ -160,7 +160,7 @@ func special(name string, rest []finding) bool {
 func operators(text, last, next string) string {
 	switch {
 	case text == "in" && next == "(":
-		return "write OPERATOR(pg_catalog.=) ANY (…), with NOT before the whole term for NOT IN"
+		return "write OPERATOR(pg_catalog.=) ANY (…), and for NOT IN put NOT before the whole condition"
 	case text == "distinct" && (last == "is" || last == "not") && strings.EqualFold(next, "from"):
 		return "write (a OPERATOR(pg_catalog.=) b) IS NOT TRUE"
 	case text == "nullif":
@@ -170,12 +170,12 @@ func operators(text, last, next string) string {
 	case text == "using" && next == "(", text == "natural" && strings.EqualFold(next, "join"):
 		return "write ON a OPERATOR(pg_catalog.=) b"
 	case text == "like", text == "ilike", text == "similar", text == "between" && last != "rows":
-		return "write it with OPERATOR(pg_catalog.…)"
+		return "write the operator as OPERATOR(pg_catalog.…)"
 	case !isOperator.MatchString(text), text == "=>", text == ":=", text == "*" && afterThese[last],
 		(text == "-" || text == "+") && isNumber.MatchString(next) && (last == "" || afterThese[last]):
 		return ""
 	}
-	return "write OPERATOR(pg_catalog." + text + "), and parentheses around what it is applied to: it binds as || does"
+	return "write OPERATOR(pg_catalog." + text + ") and put the operands in parentheses: its precedence is that of ||"
 }
 
 // private matches code that works on databases of its own, and package dbsqlc, which is

@@ -22,12 +22,12 @@ func TestDeletesAreRecorded(t *testing.T) {
 			"DELETE FROM parents WHERE id < 3",
 			[]string{"public.parents 1", "public.parents 2"},
 		},
-		"delete of nothing":       {"DELETE FROM parents WHERE id < 0", []string{}},
+		"delete without rows":     {"DELETE FROM parents WHERE id < 0", []string{}},
 		"delete in a CTE":         {"WITH gone AS (DELETE FROM parents WHERE id = 4 RETURNING id) SELECT count(*) FROM gone", []string{"public.parents 4"}},
 		"delete rolled back":      {"BEGIN; DELETE FROM parents; ROLLBACK", []string{}},
 		"delete to a savepoint":   {"BEGIN; SAVEPOINT s; DELETE FROM parents; ROLLBACK TO s; DELETE FROM parents WHERE id = 1; COMMIT", []string{"public.parents 1"}},
 		"update of another value": {"UPDATE parents SET name = 'x'", []string{}},
-		"cascade of a real foreign key": {
+		"cascade of a native foreign key": {
 			"CREATE TABLE owners (id int PRIMARY KEY); INSERT INTO owners VALUES (1), (3); " +
 				"ALTER TABLE parents ADD owner int REFERENCES owners ON DELETE CASCADE; " +
 				"UPDATE parents SET owner = id WHERE id IN (1, 3); DELETE FROM owners",
@@ -203,12 +203,12 @@ func TestTombstonesHaveTheCurrentNameOfTheTable(t *testing.T) {
 		},
 		"renamed, and back": {
 			parents, "ALTER TABLE parents RENAME TO old; ALTER TABLE old RENAME TO parents",
-			"DELETE FROM parents WHERE id = 1", "public.parents was now",
+			"DELETE FROM parents WHERE id = 1", "public.parents was the same",
 		},
-		"renamed for a moment": {
+		"renamed in a transaction that is rolled back": {
 			parents, "SELECT 1",
 			"BEGIN; ALTER TABLE parents RENAME TO old; DELETE FROM old; ROLLBACK; DELETE FROM parents WHERE id = 1",
-			"public.parents was now",
+			"public.parents was the same",
 		},
 		"moved": {
 			parents, "CREATE SCHEMA attic; ALTER TABLE parents SET SCHEMA attic",
@@ -253,7 +253,7 @@ func TestTombstonesHaveTheCurrentNameOfTheTable(t *testing.T) {
 			b.Exec(test.change)
 			pgtest.Exec(t, session, test.when)
 			require.Equal(t, [][]string{{test.want, "t"}}, b.Rows(`
-				SELECT fully_qualified_table_name || ' was ' || coalesce(tracked_as, 'now'), parent_oid = fully_qualified_table_name::regclass
+				SELECT fully_qualified_table_name || ' was ' || coalesce(tracked_as, 'the same'), parent_oid = fully_qualified_table_name::regclass
 				FROM loose_foreign_keys_deleted_records`))
 		})
 	}

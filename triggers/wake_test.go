@@ -245,7 +245,7 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 		_, err := writer.Exec(t.Context(), "BEGIN; "+statements+addRows+"; PREPARE TRANSACTION 'p'")
 		return err
 	}
-	require.Contains(t, requireState(t, prepare(""), "0A000").Message, "NOTIFY", "so sexton.notify can be switched off")
+	require.Contains(t, requireState(t, prepare(""), "0A000").Message, "NOTIFY", "a transaction that has notified cannot be prepared")
 	pgtest.Exec(t, writer, "ROLLBACK")
 	require.Empty(t, receive(t, listener))
 

@@ -19,21 +19,21 @@ import (
 // loses the last commits before the crash, and ends every connection and so every run.
 // The consequence depends on the lost commit:
 //
-//   - The insertion of a job: the row that the job was inserted for is still due. After it
-//     has reconnected, the subscription queries for due rows and inserts another job.
+//   - The insertion of a job: the row that the job was inserted for is still due. After
+//     it has reconnected, the subscription queries for due rows and inserts another job.
 //   - The fetch of a job: the job is available again and runs a second time. The second
 //     run finds that the first run still has the lease or has raised the fence.
 //   - The end of a job: the job counts as running by this worker, whose heartbeat gives
 //     back jobs that no goroutine works on.
 //   - A lease or a fence: all batches under its token are lost, too. The token is granted
-//     a second time. Its first holder can neither renew nor release the lease of the second
-//     holder. On a connection that is younger than its lease, the first holder calls
-//     Lease.Confirm before its first batch.
+//     a second time. Its first holder can neither renew nor release the lease of the
+//     second holder. On a connection that is younger than its lease, the first holder
+//     calls Lease.Confirm before its first batch.
 //   - The release of a lease: the lease's row names the former holder again. That process
 //     takes the lease over, because it knows which of its attempts have ended. Other
 //     processes wait until it does, or until the lease expires.
-//   - The end of a run that changed nothing: a later run of its kind closes it. The commits
-//     that end other runs wait for the disk, so no commit before them is lost.
+//   - The end of a run that changed nothing: a later run of its kind closes it. The
+//     commits that end other runs wait for the disk, so no commit before them is lost.
 //   - A tick: its job is lost with it, because one transaction has both. The next leader,
 //     or the next check of this one, inserts the job again.
 //

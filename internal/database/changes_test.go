@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestRecord(t *testing.T) {
+func TestRecordChange(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	d.Exec(`INSERT INTO sexton.audit (at, actor, remote, action, target, reason)
@@ -28,5 +28,5 @@ func TestRecord(t *testing.T) {
 	first.At = entries[1].At
 	require.Equal(t, first, entries[1])
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, d.Database, "SELECT count(*) FROM sexton.audit"),
-		"what is older than 90 days is gone")
+		"entries older than 90 days are deleted")
 }

@@ -23,19 +23,19 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 	const exec = "&default_query_exec_mode=exec"
 	type example struct{ url, direct, pool, single, triggers string }
 	pgtest.Each(t, map[string]example{
-		"direct":             {d.URL, "", database.OwnPath, database.OwnPath, ""},
-		"pooled and direct":  {d.URL, d.URL, "app", database.OwnPath, ""},
-		"pooled by its mode": {query(t, d.URL, exec), "", "app", "app", ""},
-		"path in the url": {
+		"direct":                             {d.URL, "", database.OwnPath, database.OwnPath, ""},
+		"pooled and direct":                  {d.URL, d.URL, "app", database.OwnPath, ""},
+		"pooled according to the query mode": {query(t, d.URL, exec), "", "app", "app", ""},
+		"path in the URL": {
 			query(t, d.URL, "&search_path=own,public"), "", database.OwnPath, database.OwnPath,
 			"own,public",
 		},
-		"the same, pooled": {query(t, d.URL, exec+"&search_path=own"), "", "app", "app", "own"},
+		"path in the URL, pooled": {query(t, d.URL, exec+"&search_path=own"), "", "app", "app", "own"},
 		"path in the options": {
 			query(t, d.URL, `&options=-c%20geqo%3Doff%20-csearch_path%3Down,%5C%20public`), "",
 			database.OwnPath, database.OwnPath, "own, public",
 		},
-		"path of both of them": {
+		"path in the options and as a parameter": {
 			query(t, d.URL, `&options=--search_path%3Dlost&search_path=own`),
 			query(t, d.URL, "&search_path=x"), "lost", database.OwnPath, "own",
 		},

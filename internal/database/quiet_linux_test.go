@@ -26,5 +26,5 @@ func TestIdleConnectionIsPingedOnlyIfItsSocketIsReadable(t *testing.T) {
 	pid := conn.Conn().PgConn().PID()
 	conn.Release()
 	d.Terminate("pid = $1", pid)
-	pgtest.WaitFor(t, "the socket to tell of its end", func(context.Context) (bool, error) { return tries(), nil })
+	pgtest.WaitFor(t, "the socket to become readable", func(context.Context) (bool, error) { return tries(), nil })
 }

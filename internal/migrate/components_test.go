@@ -254,12 +254,12 @@ func TestDetailsReferToGroups(t *testing.T) {
 		refers bool
 	}
 	pgtest.Each(t, map[string]example{
-		"groups":                  {groupsTable + "INSERT INTO groups VALUES (7);", true},
-		"no groups":               {"", false},
-		"groups without a key":    {"CREATE TABLE groups (id bigint);", false},
-		"groups with another key": {"CREATE TABLE groups (id bigint, part int, PRIMARY KEY (id, part));", false},
-		"a view of groups":        {"CREATE VIEW groups AS SELECT 7::bigint AS id;", false},
-		"groups named by text":    {"CREATE TABLE groups (id text PRIMARY KEY);", false},
+		"groups":                      {groupsTable + "INSERT INTO groups VALUES (7);", true},
+		"no groups":                   {"", false},
+		"groups without a key":        {"CREATE TABLE groups (id bigint);", false},
+		"groups with a composite key": {"CREATE TABLE groups (id bigint, part int, PRIMARY KEY (id, part));", false},
+		"a view of groups":            {"CREATE VIEW groups AS SELECT 7::bigint AS id;", false},
+		"groups with text keys":       {"CREATE TABLE groups (id text PRIMARY KEY);", false},
 	}, func(t *testing.T, _ string, test example) {
 		d := pgtest.New(t)
 		d.Exec(usersTable + test.groups)

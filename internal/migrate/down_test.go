@@ -82,7 +82,7 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 	require.ErrorContains(t, err, "database main still has pending tombstones (3)")
 	require.ErrorContains(t, err, "--force")
 	require.NotContains(t, err.Error(), "triggers are already removed")
-	require.Equal(t, before, catalog(d), "triggers included")
+	require.Equal(t, before, catalog(d), "Down changed nothing, including the triggers")
 
 	pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, true))(t)
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname ~ 'sexton')"))

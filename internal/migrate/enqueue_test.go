@@ -84,7 +84,7 @@ func TestEnqueueRefusesInvalidArguments(t *testing.T) {
 			`'sweep', '{"datenbank": "main"}'`, `enqueue sweep: there is no argument "datenbank"`,
 			`Arguments: database text (default "main").`,
 		},
-		"surplus to none": {
+		"argument for a kind without arguments": {
 			`'tidy', '{"a": null}'`, `enqueue tidy: there is no argument "a"`,
 			`This kind has no arguments.`,
 		},

@@ -86,7 +86,7 @@ func TestUpWritesTheKinds(t *testing.T) {
 		},
 		{"tidy", "slow", `{}`, `{}`, "f", "4", "NULL"},
 	}, kinds())
-	require.Equal(t, before[1], versions()[1], "a kind that stayed the same is not written")
+	require.Equal(t, before[1], versions()[1], "an unchanged kind is not written")
 
 	db.Kinds = nil
 	up(t, db)
@@ -119,7 +119,7 @@ func TestBeginBatch(t *testing.T) {
 		}
 	}
 
-	t.Run("bounds the transaction", func(t *testing.T) {
+	t.Run("sets the timeouts of the transaction", func(t *testing.T) {
 		tx := pgtest.Must(begin(t, "subscription", 7, false))(t)
 		requireSettings(t, tx, map[string]string{
 			"statement_timeout": "5s", "lock_timeout": "200ms", "idle_in_transaction_session_timeout": "10s",

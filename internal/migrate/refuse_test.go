@@ -203,19 +203,19 @@ func TestUpRefusesTablesThatDoNotFit(t *testing.T) {
 			"",
 			"ghost_users: there is no table users in schema public (create it, disable the component, or set databases.main.schema to its schema)",
 		},
-		"users without fields": {
+		"users without required columns": {
 			[]string{migrate.GhostUsers},
 			"CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)",
 			"ghost_users: table users has no column user_type (add it)\nghost_users: table users has no column username (add it)\nghost_users: table users has no column email (add it)",
 		},
-		"users without numbers": {
+		"users with uuid keys": {
 			[]string{migrate.GhostUsers},
 			"CREATE TABLE users (id uuid PRIMARY KEY, username text, email text, name text, state text, user_type int, admin boolean)",
 			"users.id is of type uuid instead of integer",
 		},
 		"a view as the queue": {[]string{migrate.GhostUsers}, usersTable + usersQueue + `ALTER TABLE users_ghost_user_migrations RENAME TO queue;
 			CREATE VIEW users_ghost_user_migrations AS SELECT * FROM queue`, "is not an ordinary table (rename it)"},
-		"groups without fields": {
+		"groups without required columns": {
 			[]string{migrate.AdjournedGroups},
 			"CREATE TABLE groups (id bigint, name text, path text)",
 			"adjourned_groups: table groups has no column parent_id (add it)\nadjourned_groups: table groups has no column marked_for_deletion_on (add it)\n" +
