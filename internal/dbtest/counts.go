@@ -13,8 +13,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Session returns a batch session with its own lease. Calling end or the end of the test
-// releases them.
+// Session returns a batch session with its own lease. The function end, or else the end
+// of the test, releases the session's connection and the lease.
 func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end func()) {
 	manager := lease.Manager{Jobs: d.Connected, Holder: tb.Name()}
 	granted := pgtest.Must(manager.Acquire(tb.Context(), key, 5*time.Minute, d.Connected))(tb)

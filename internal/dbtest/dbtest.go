@@ -22,7 +22,7 @@ import (
 // Names returns the schema names that every test database uses.
 func Names() pgcatalog.Names { return pgcatalog.Names{Tracked: "public"} }
 
-// DB is a database with Sexton's tables. The end of the test drops it.
+// DB is a database with Sexton's tables. It is dropped when the test ends.
 type DB struct {
 	*pgtest.Database
 
@@ -90,12 +90,12 @@ func undoParents(tables []string) []triggers.Parent {
 	return kept
 }
 
-// usedTables holds the keys of the tables for which this process has already created a
-// database.
+// usedTables holds a key for each combination of tables and triggers with which this
+// process has already created a database.
 var usedTables sync.Map //nolint:gochecknoglobals // It decides only whether a template is worth its cost.
 
-// withTables returns a copy of a template with tables and triggers added. The second test
-// with the same tables creates a further template that already has them.
+// withTables returns a copy of a template with tables and triggers added. When a second
+// test uses the same tables, withTables creates another template that already has them.
 func withTables(tb testing.TB, on, tables string, parents []triggers.Parent) *DB {
 	key := fmt.Sprintf("%s with %v on %s", tables, parents, on)
 	build := func(ctx context.Context, url string) error {
@@ -216,7 +216,7 @@ func WithGroups(tb testing.TB, tables string) *DB {
 	return newDB(d)
 }
 
-// withUsers returns the components for users, and the given ones.
+// withUsers returns the components for users plus the given components.
 func withUsers(more ...string) []string {
 	return append([]string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.PlaceholderUsers}, more...)
 }
@@ -304,8 +304,8 @@ func (d *DB) Pending(tb testing.TB) int64 {
 		"SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1")
 }
 
-// Begin opens a transaction and runs statements in it. The end of the test rolls it back
-// if it is still open.
+// Begin opens a transaction and runs statements in it. If the transaction is still open
+// when the test ends, it is rolled back.
 func (d *DB) Begin(tb testing.TB, statements ...string) pgx.Tx {
 	return pgtest.Begin(tb, d.Pool(), statements...)
 }

@@ -16,7 +16,8 @@ var Keys = map[string]string{
 // Key returns the nth value of a key type as text.
 func Key(kind string, n int) string { return fmt.Sprintf(Keys[kind], n) }
 
-// KeySQL returns an expression for the key whose number is the expression n.
+// KeySQL returns an SQL expression for the nth key of a type, in which n is itself an SQL
+// expression.
 func KeySQL(kind, n string) string {
 	if kind == "uuid" {
 		n = "lpad((" + n + ")::text, 12, '0')"

@@ -99,7 +99,7 @@ func (v *Victim) Connect(tb testing.TB) *pgx.Conn {
 	return conn
 }
 
-// Connected returns the database with a pool of the victim.
+// Connected returns the database with a pool whose connections belong to the victim.
 func (v *Victim) Connected(tb testing.TB) database.Database {
 	config := pgtest.Must(pgxpool.ParseConfig(v.db.URL))(tb)
 	config.ConnConfig.Tracer = v
@@ -125,40 +125,41 @@ func (v *Victim) step(conn *pgx.Conn) {
 	}
 }
 
-// TraceQueryStart is called before a statement is sent.
+// TraceQueryStart counts a message before a statement is sent.
 func (v *Victim) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	v.step(conn)
 	return ctx
 }
 
-// TraceQueryEnd is called after the result of a statement was read.
+// TraceQueryEnd counts a message after the result of a statement was read.
 func (v *Victim) TraceQueryEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceQueryEndData) {
 	v.step(conn)
 }
 
-// TraceBatchStart is called before several statements are sent together.
+// TraceBatchStart counts a message before several statements are sent together.
 func (v *Victim) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	v.step(conn)
 	return ctx
 }
 
-// TraceBatchQuery is called after the result of one statement of a batch was read.
+// TraceBatchQuery counts a message after the result of one statement of a batch was read.
 func (v *Victim) TraceBatchQuery(_ context.Context, conn *pgx.Conn, _ pgx.TraceBatchQueryData) {
 	v.step(conn)
 }
 
-// TraceBatchEnd is called after the results of all statements of a batch were read.
+// TraceBatchEnd counts a message after the results of all statements of a batch were
+// read.
 func (v *Victim) TraceBatchEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
 	v.step(conn)
 }
 
-// TracePrepareStart is called before a statement is prepared.
+// TracePrepareStart counts a message before a statement is prepared.
 func (v *Victim) TracePrepareStart(ctx context.Context, conn *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
 	v.step(conn)
 	return ctx
 }
 
-// TracePrepareEnd is called after a statement was prepared.
+// TracePrepareEnd counts a message after a statement was prepared.
 func (v *Victim) TracePrepareEnd(_ context.Context, conn *pgx.Conn, _ pgx.TracePrepareEndData) {
 	v.step(conn)
 }
@@ -189,9 +190,9 @@ END $$;
 const AtGate = `EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
 	WHERE datname = current_database() AND locktype = 'advisory' AND objid = 4711 AND NOT granted)`
 
-// CloseGate closes the gate of one point in a database with Gates. Calling pass opens the
-// gate for later sessions, even after a crash of the server. Calling release also lets
-// the stopped session continue.
+// CloseGate closes the gate of one point in a database with Gates. The function pass
+// opens the gate for later sessions, even after a crash of the server. The function
+// release also lets the stopped session continue.
 func CloseGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release func()) {
 	keeper := pgtest.ConnectAs(tb, pool.Config().ConnConfig.Copy())
 	pgtest.Exec(tb, keeper, "SELECT pg_advisory_lock($1)", gate)

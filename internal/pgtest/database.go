@@ -13,26 +13,27 @@ import (
 )
 
 const (
-	// poolSize is the most connections of a test's pool. Some tests run several workers
-	// on one pool.
+	// poolSize is the maximum number of connections in a test's pool. Some tests run
+	// several workers on one pool.
 	poolSize = 20
 	// poolCloseTimeout limits how long the end of a test waits for connections that the
 	// test did not release.
 	poolCloseTimeout = 10 * time.Second
 )
 
-// Database is the database of one test. The end of the test drops the database and the
-// roles that CreateRole created.
+// Database is the database of one test. It is dropped when the test ends, together with
+// the roles that CreateRole created.
 type Database struct {
 	// Name is unique on the server.
 	Name string
 	// URL connects to the database as a superuser.
 	URL string
 
-	tb        testing.TB
-	mu        sync.Mutex
-	pool      *pgxpool.Pool
-	passwords map[string]string // by role
+	tb   testing.TB
+	mu   sync.Mutex
+	pool *pgxpool.Pool
+	// passwords holds the password of each role that CreateRole created.
+	passwords map[string]string
 }
 
 // New returns a new, empty database with the encoding UTF8. It takes about 30 ms.
@@ -47,7 +48,7 @@ func NewEncoded(tb testing.TB, encoding string) *Database {
 	return shared.createAs(tb, "template0", "ENCODING '"+encoding+"' LOCALE 'C'")
 }
 
-// create copies a database. The end of the test drops the copy.
+// create copies a database. The copy is dropped when the test ends.
 func (p *process) create(tb testing.TB, from string) *Database {
 	return p.createAs(tb, from, "ENCODING 'UTF8'")
 }
@@ -180,7 +181,7 @@ func RequireVersion(tb testing.TB, major int) {
 }
 
 // CreateRole creates a role with LOGIN and no other privilege, and returns its name. The
-// end of the test drops the role.
+// role is dropped when the test ends.
 func (d *Database) CreateRole() string {
 	d.tb.Helper()
 	role, password := uniqueName("sexton_role"), uniqueName("secret")
@@ -191,8 +192,8 @@ func (d *Database) CreateRole() string {
 	return role
 }
 
-// AsRole returns the database's URL with the given role as user. For a role of CreateRole
-// it includes the password.
+// AsRole returns the database's URL with the given role as the user. If CreateRole
+// created the role, the URL includes its password.
 func (d *Database) AsRole(role string) string {
 	d.tb.Helper()
 	u := Must(url.Parse(d.URL))(d.tb)

@@ -2,6 +2,6 @@
 
 package pgtest
 
-// Long reports whether tests also run the cases that differ little from others. The build
-// tag long sets it; .ci/run uses that tag.
+// Long reports whether tests run all cases, including those that differ little from
+// others. The build tag long sets Long; .ci/run uses that tag.
 const Long = true

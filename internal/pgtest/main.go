@@ -39,13 +39,17 @@ var shared process
 
 // process holds the server that a test process uses, and the templates on it.
 type process struct {
-	mu        sync.Mutex
-	inMain    bool
-	external  string // TEST_DATABASE_URL
-	started   bool
-	err       error
-	server    *devpg.Server // nil if another process started the server
-	ofRun     bool          // all test processes of the run share the server and the templates
+	mu     sync.Mutex
+	inMain bool
+	// external is the value of TEST_DATABASE_URL.
+	external string
+	started  bool
+	err      error
+	// server is nil if another process started the server.
+	server *devpg.Server
+	// ofRun is true if all test processes of one go command share the server and the
+	// templates.
+	ofRun     bool
 	base      *url.URL
 	templates map[string]*template
 	// idle holds open connections to the database postgres for reuse: a new connection

@@ -84,27 +84,27 @@ func Await(tb testing.TB, on Querier, what, sql string, args ...any) {
 	WaitFor(tb, what, func(ctx context.Context) (bool, error) { return scalar[bool](ctx, on, sql, args...) })
 }
 
-// Connect opens a connection. The end of the test closes it.
+// Connect opens a connection. It is closed when the test ends.
 func Connect(tb testing.TB, url string) *pgx.Conn {
 	return ConnectAs(tb, Must(pgx.ParseConfig(url))(tb))
 }
 
-// ConnectAs opens a connection with the given settings. The end of the test closes it.
+// ConnectAs opens a connection with the given settings. It is closed when the test ends.
 func ConnectAs(tb testing.TB, settings *pgx.ConnConfig) *pgx.Conn {
 	conn := Must(pgx.ConnectConfig(tb.Context(), settings))(tb)
 	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
-// Acquire acquires a connection of the pool. The end of the test releases it.
+// Acquire acquires a connection of the pool. It is released when the test ends.
 func Acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	conn := Must(pool.Acquire(tb.Context()))(tb)
 	tb.Cleanup(conn.Release)
 	return conn
 }
 
-// Begin opens a transaction and runs statements in it. The end of the test rolls it back
-// if it is still open.
+// Begin opens a transaction and runs statements in it. If the transaction is still open
+// when the test ends, it is rolled back.
 func Begin(tb testing.TB, on interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }, statements ...string,

@@ -74,7 +74,8 @@ func TestFromTemplateBuildsOnce(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// The connection stays open on purpose, because it must not prevent the copying.
+		// The connection stays open on purpose, because open connections to a template
+		// must not prevent copying it.
 		t.Cleanup(func() { _ = conn.Close(context.Background()) })
 		_, err = conn.Exec(ctx, "CREATE TABLE t AS SELECT 1 AS id")
 		return err

@@ -15,8 +15,8 @@ import (
 )
 
 // Server starts a private server that only this test uses, and that the test may restart
-// or kill. The end of the test stops it. A start takes about half a second, so tests that
-// only need a database use New. more are additional server settings.
+// or kill. The server stops when the test ends. A start takes about half a second, so
+// tests that only need a database use New. more are additional server settings.
 func Server(tb testing.TB, more ...map[string]string) *devpg.Server {
 	server, err := startServer(tb.Context(), Logger(tb), more...)
 	require.NoError(tb, err, "start a private postgres")

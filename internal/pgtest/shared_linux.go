@@ -30,8 +30,10 @@ const (
 // goCommand identifies the `go test` process that started this process. All test
 // processes of one run have the same goCommand.
 type goCommand struct {
-	pid   int
-	start string // in clock ticks since boot; process ids are reused
+	pid int
+	// start is the start time of the process in clock ticks since boot. The process id
+	// alone is not enough, because the system reuses ids.
+	start string
 }
 
 // findGoCommand searches the ancestors of this process for a go command, because programs

@@ -25,7 +25,7 @@ func NewOn(tb testing.TB, server *devpg.Server) *Database {
 }
 
 // Standby starts a streaming standby of a private server with the given application_name.
-// The end of the test stops it.
+// The standby stops when the test ends.
 func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 	// t.TempDir is not accessible to the server's user.
 	dir := Must(os.MkdirTemp("", "sexton-standby-"))(tb)

@@ -15,9 +15,11 @@ import (
 
 // template is a database that is built once and copied many times.
 type template struct {
-	from  string // the database that the template is copied from
+	// from is the name of the database that the template is copied from.
+	from  string
 	build func() (string, error)
-	name  string // set by build; close drops this database
+	// name is the name of the template database, which close drops. build sets name.
+	name string
 }
 
 // FromTemplate returns a new copy of a template database, which takes about 10 ms. The
@@ -31,7 +33,8 @@ func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url
 // Template returns the name of a template database, and creates it like FromTemplate as a
 // copy of another database.
 func Template(tb testing.TB, key, from string, build func(ctx context.Context, url string) error) string {
-	// The function's name includes the path of its package.
+	// The key includes the name of the function build, and thus the path of its package,
+	// so that equal keys of two packages do not collide.
 	return shared.buildOnce(tb, runtime.FuncForPC(reflect.ValueOf(build).Pointer()).Name()+" "+key, from, build)
 }
 
@@ -90,7 +93,7 @@ func (p *process) shareTemplate(key, from string, build func(ctx context.Context
 func (p *process) buildTemplate(key string, t *template,
 	build func(ctx context.Context, url string) error,
 ) (string, error) {
-	// The call starts the server if necessary, which sets p.ofRun.
+	// The call of url starts the server if necessary, which sets p.ofRun.
 	if _, err := p.url("postgres"); err != nil {
 		return "", err
 	}
