@@ -82,19 +82,21 @@ func binaryFolders(ctx context.Context) []string {
 	return append(folders, installed...)
 }
 
-// installedFolders returns those folders of common packages that exist.
+// installedFolders returns the program folders of Postgres packages that exist on this
+// machine. The patterns include the packages of Debian, RHEL and Alpine, and Homebrew. The
+// last two patterns match a build from source, and the packages of Fedora and Arch.
 func installedFolders() []string {
 	var folders []string
 	for _, pattern := range []string{
-		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
-		"/usr/pgsql-*/bin",          // RHEL, Fedora: packages of the Postgres project
-		"/usr/libexec/postgresql*",  // Alpine
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/usr/libexec/postgresql*",
 		"/opt/homebrew/opt/postgresql*/bin",
 		"/usr/local/opt/postgresql*/bin",
 		"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
 		"/Applications/Postgres.app/Contents/Versions/*/bin",
-		"/usr/local/pgsql/bin", // built from source
-		"/usr/bin",             // Fedora's packages, Arch
+		"/usr/local/pgsql/bin",
+		"/usr/bin",
 	} {
 		// Glob returns an error only for malformed patterns.
 		matches, _ := filepath.Glob(pattern)

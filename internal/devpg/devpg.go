@@ -82,9 +82,10 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return start(ctx, opts, hostEnvironment())
 }
 
-// environment holds what the start uses of the machine. Tests replace single fields.
+// environment holds the properties of the machine that the start of a server depends on.
+// Tests replace single fields.
 type environment struct {
-	// owner is the user that runs the server. nil is the caller.
+	// owner is the user that runs the server. If owner is nil, the caller's user runs it.
 	owner *account
 	// tempDir is the folder in which the run folder is created.
 	tempDir string
@@ -232,7 +233,7 @@ func (s *Server) shutdown() error {
 	if err := os.RemoveAll(s.runDir); err != nil {
 		errs = append(errs, fmt.Errorf("remove folder of private postgres: %w", err))
 	}
-	// The janitor ends last: if this process is killed before, the janitor stops the
+	// The janitor ends last. If this process is killed before that, the janitor stops the
 	// server and removes the folder.
 	if s.janitor != nil {
 		errs = append(errs, s.janitor.dismiss())

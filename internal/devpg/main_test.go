@@ -59,8 +59,8 @@ func runChild() int {
 	return 0
 }
 
-// eventually polls the condition until it holds, for at most two minutes. what names it
-// in the failure message.
+// eventually polls the condition for at most two minutes until it holds. The text what
+// names the condition in the failure message.
 func eventually(t *testing.T, what string, holds func() bool) {
 	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
@@ -125,7 +125,7 @@ func openTemp(t *testing.T) string {
 	return dir
 }
 
-// begin starts a server in the given environment. The end of the test stops it.
+// begin starts a server in the given environment. The server stops when the test ends.
 func begin(t *testing.T, opts Options, env environment) *Server {
 	server, err := start(t.Context(), opts, env)
 	require.NoError(t, err)

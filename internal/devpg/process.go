@@ -23,7 +23,8 @@ type process struct {
 	pid  int
 	cmd  *exec.Cmd
 	done chan struct{}
-	err  error // the result of Wait, valid after done is closed
+	// err is the result of Wait. It is valid after done is closed.
+	err error
 }
 
 // startProcess starts cmd and waits for its end in a goroutine.
@@ -65,8 +66,8 @@ func (p *process) end(signal syscall.Signal) error {
 	return fmt.Errorf("stop postgres: process %d survived SIGKILL", p.pid)
 }
 
-// account is the user that runs the server if the caller is root. A nil account is the
-// caller. All methods accept nil.
+// account is the user that runs the server if the caller is root. All methods accept a
+// nil account, which stands for the caller's user.
 type account struct {
 	name     string
 	uid, gid uint32
@@ -112,7 +113,7 @@ func (a *account) own(dir string) error {
 }
 
 // mustEnter returns an error that names the first folder on the paths of dirs that the
-// account cannot enter. Without it the start of the binary would only fail with
+// account cannot enter. Without this check, starting the server would fail with only
 // "permission denied". A shell that runs as the account does the check, because mode bits
 // do not include access lists.
 func (a *account) mustEnter(ctx context.Context, dirs ...string) error {
