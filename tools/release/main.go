@@ -27,8 +27,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/goreleaser/nfpm/v2"
-	_ "github.com/goreleaser/nfpm/v2/deb" // The import registers the format.
-	_ "github.com/goreleaser/nfpm/v2/rpm" // The import registers the format.
+	// These imports register the deb and rpm formats with nfpm.
+	_ "github.com/goreleaser/nfpm/v2/deb"
+	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
 func main() {
