@@ -31,8 +31,26 @@ func requirePsql(t *testing.T) {
 	}
 }
 
-// operationsBlocks is the number of shell blocks in docs/operations.md. testCopies runs
-// those from firstCopy on, testOperations the earlier ones.
+// shell returns a command that runs a script of a document with bash in the folder dir.
+// The script stops at the first error and finds the program in its PATH.
+func (p program) shell(ctx context.Context, dir, url, script string, environ ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", "-eu", "-o", "pipefail", "-c", script)
+	cmd.Dir = dir
+	cmd.Env = append([]string{
+		"DATABASE_URL=" + url, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + dir,
+	}, environ...)
+	return cmd
+}
+
+// runShell runs a script like shell, requires that it succeeds, and returns its output.
+func (p program) runShell(t *testing.T, dir, url, script string, environ ...string) string {
+	out, err := p.shell(t.Context(), dir, url, script, environ...).CombinedOutput()
+	require.NoError(t, err, "%s: %s", script, out)
+	return string(out)
+}
+
+// operationsBlocks is the number of shell blocks in docs/operations.md. testOperations
+// runs the blocks before the index firstCopy, and testCopies runs the other blocks.
 const (
 	operationsBlocks = 11
 	firstCopy        = 3
@@ -49,17 +67,7 @@ func testOperations(t *testing.T, p program) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "loose_foreign_keys.yml"),
 		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"), 0o600))
-	shell := func(script string) string {
-		cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", script)
-		cmd.Dir = dir
-		cmd.Env = []string{
-			"DATABASE_URL=" + server, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"),
-			"HOME=" + dir,
-		}
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s: %s", script, out)
-		return string(out)
-	}
+	shell := func(script string) string { return p.runShell(t, dir, server, script) }
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'CREATE TABLE projects (id bigint PRIMARY KEY)' \
 		-c 'CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)' -c 'CREATE INDEX ON issues (project_id)' \
 		-c 'CREATE ROLE sexton_worker LOGIN' -c 'CREATE ROLE app LOGIN'`)
@@ -87,15 +95,7 @@ func testCopies(t *testing.T, p program) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "loose_foreign_keys.yml"),
 		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"), 0o600))
 	shell := func(from, to, script string) string {
-		cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", script)
-		cmd.Dir = dir
-		cmd.Env = []string{
-			"DATABASE_URL=" + from, "NEW_URL=" + to, "ADMIN_URL=" + blue.URL("postgres"), "PATH=" + path,
-			"HOME=" + dir,
-		}
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s: %s", script, out)
-		return string(out)
+		return p.runShell(t, dir, from, script, "NEW_URL="+to, "ADMIN_URL="+blue.URL("postgres"), "PATH="+path)
 	}
 	for _, tool := range []string{"psql", "pg_dump", "pg_dumpall", "pg_restore"} {
 		if strings.Contains(shell("", "", tool+" --version || echo missing"), "missing") {
@@ -124,8 +124,9 @@ func testCopies(t *testing.T, p program) {
 	shell(app, "", "sexton migrate up; sexton triggers install")
 	pgtest.Exec(t, source, "DELETE FROM projects WHERE id = 1")
 	require.NoError(t, source.Close(t.Context())) // CREATE DATABASE needs a template without sessions.
-	// checkCopy requires that a copy works. pending is the number of parents that were
-	// deleted before the copy was made.
+	// checkCopy requires that the worker processes tombstones in a copy, that no orphans
+	// are left, and that doctor reports no errors. pending is the number of parents that
+	// were deleted before the copy was made.
 	checkCopy := func(what, url string, pending int) {
 		copied := pgtest.Connect(t, url)
 		pgtest.Exec(t, copied, "INSERT INTO projects VALUES (9); INSERT INTO issues VALUES (99, 9)")
@@ -171,19 +172,11 @@ func testGettingStarted(t *testing.T, p program) {
 	requirePsql(t)
 	db := pgtest.New(t)
 	db.Exec(string(pgtest.Must(os.ReadFile("../internal/cli/schema/testdata/chinook.sql"))(t)) + "ANALYZE")
-	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c",
-		strings.Join(docBlocks(t, "getting-started.md", "sh"), "\n"))
-	cmd.Dir = t.TempDir()
-	cmd.Env = []string{
-		"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"),
-		"HOME=" + cmd.Dir,
-	}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "written: loose_foreign_keys.yml, sexton.yaml\n")
-	require.Contains(t, string(out), "ok: 1 database, 2 definitions")
-	require.Regexp(t, `deleted +\d+ rows: invoice_line \d+`, string(out))
-	require.Contains(t, string(out), "ON DELETE CASCADE NOT VALID;\n")
+	out := p.runShell(t, t.TempDir(), db.URL, strings.Join(docBlocks(t, "getting-started.md", "sh"), "\n"))
+	require.Contains(t, out, "written: loose_foreign_keys.yml, sexton.yaml\n")
+	require.Contains(t, out, "ok: 1 database, 2 definitions")
+	require.Regexp(t, `deleted +\d+ rows: invoice_line \d+`, out)
+	require.Contains(t, out, "ON DELETE CASCADE NOT VALID;\n")
 }
 
 // tutorialBlocks is the number of shell blocks in docs/tutorial.md.
@@ -198,13 +191,8 @@ func testTutorial(t *testing.T, p program) {
 	server := pgtest.Server(t).URL("postgres")
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
-	cmd := exec.CommandContext(ctx, "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
-	cmd.Dir = t.TempDir()
-	cmd.Env = []string{
-		"DATABASE_URL=" + server, "WORKER_URL=" + strings.Replace(server, "//postgres@", "//documents_worker:secret@",
-			1),
-		"SEXTON_HTTP__LISTEN=", "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir,
-	}
+	cmd := p.shell(ctx, t.TempDir(), server, strings.Join(blocks, "\n"),
+		"WORKER_URL="+strings.Replace(server, "//postgres@", "//documents_worker:secret@", 1), "SEXTON_HTTP__LISTEN=")
 	// The worker is in the process group of the shell, so that killing the group ends
 	// both.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -238,8 +226,9 @@ func runTroubleshooting(t *testing.T, shell func(string) string) {
 	}
 }
 
-// Every block of commands in the documents is run by a test. The numbers are the blocks
-// by file and language. Other tests read the blocks of sexton.yaml and of definitions.
+// Every block of commands in the documents must be run by a test. The map run has the
+// number of tested blocks by file and language. Other tests read the blocks of
+// sexton.yaml and of definitions.
 func TestDocumentCommandsAreTested(t *testing.T) {
 	t.Parallel()
 	known := 0
@@ -281,8 +270,8 @@ func readDocuments(t *testing.T) map[string]string {
 	return texts
 }
 
-// All examples of sexton.yaml in the documents are valid. Another test reads those of
-// docs/definitions.md.
+// All examples of sexton.yaml in the documents must be valid. testDefinitions reads the
+// examples of docs/definitions.md.
 func TestDocumentConfigurationIsValid(t *testing.T) {
 	t.Parallel()
 	read := 0
@@ -292,7 +281,8 @@ func TestDocumentConfigurationIsValid(t *testing.T) {
 		}
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 			if regexp.MustCompile(`^(comments|attachments|global|scrape_configs):`).MatchString(block[1]) {
-				continue // These are definitions, or files of Prometheus.
+				// The block contains definitions, or a file of Prometheus.
+				continue
 			}
 			dir := t.TempDir()
 			for _, secret := range []string{"password", "token"} {
@@ -311,7 +301,7 @@ func TestDocumentConfigurationIsValid(t *testing.T) {
 	require.GreaterOrEqual(t, read, 5)
 }
 
-// The links of the documents lead to existing files and headings.
+// The links in the documents must lead to existing files and headings.
 func TestLinksInDocuments(t *testing.T) {
 	t.Parallel()
 	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", "/", "", ".", "", "(", "", ")", "", ":", "")
@@ -352,7 +342,7 @@ func TestDocumentsNameNoRegistry(t *testing.T) {
 	}
 }
 
-func TestTestsOfPromisesExist(t *testing.T) {
+func TestPromisesNameExistingTests(t *testing.T) {
 	t.Parallel()
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "contributing", "promises.md")))(t)
 	declared := map[string]bool{}
@@ -391,13 +381,7 @@ func readmeBlocks(t *testing.T, heading, language string) []string {
 	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	require.True(t, found, "README.md has no section %q", heading)
 	section, _, _ = strings.Cut(section, "\n## ")
-	var blocks []string
-	for _, match := range regexp.MustCompile("(?s) *```"+language+"\n(.*?)\n *```").FindAllStringSubmatch(section, -1) {
-		// Blocks inside a list are indented as a whole.
-		indent := match[1][:len(match[1])-len(strings.TrimLeft(match[1], " "))]
-		blocks = append(blocks, strings.ReplaceAll("\n"+match[1], "\n"+indent, "\n")[1:])
-	}
-	return blocks
+	return fencedBlocks(section, language)
 }
 
 // testReadmeSteps runs the five steps of the README word for word in one shell, like a
@@ -415,16 +399,9 @@ func testReadmeSteps(t *testing.T, p program) {
 	require.Len(t, blocks, 5)
 	blocks = append(blocks, readmeShell(t, readmeWorker)...)
 
-	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
-	cmd.Dir = t.TempDir()
-	cmd.Env = []string{
-		"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"),
-		"HOME=" + cmd.Dir,
-	}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "the README's steps: %s", out)
-	require.Contains(t, string(out), "ok: 1 database, 1 definition")
-	require.Contains(t, string(out), "deleted    5 rows: issues 5")
+	out := p.runShell(t, t.TempDir(), db.URL, strings.Join(blocks, "\n"))
+	require.Contains(t, out, "ok: 1 database, 1 definition")
+	require.Contains(t, out, "deleted    5 rows: issues 5")
 	require.EqualValues(t, 0, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM issues WHERE project_id = 1"))
 	require.EqualValues(t, 5, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM issues"))
 	require.EqualValues(t, 0, pgtest.Scalar[int64](t, db, backlogSQL))

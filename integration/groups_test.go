@@ -2,7 +2,6 @@ package integration
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -123,11 +122,15 @@ http: {listen: ""}
 
 // docBlocks returns the fenced blocks of one language in a file of docs, in order.
 func docBlocks(t *testing.T, file, language string) []string {
-	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", file)))(t)
+	return fencedBlocks(string(pgtest.Must(os.ReadFile(filepath.Join("..", "docs", file)))(t)), language)
+}
+
+// fencedBlocks returns the fenced blocks of one language in a Markdown text, in order. It
+// removes the indentation of blocks that are inside a list.
+func fencedBlocks(text, language string) []string {
 	var blocks []string
-	// Blocks inside a list are indented as a whole.
 	for _, match := range regexp.MustCompile("(?ms)^( *)```"+language+
-		"\n(.*?)\n *```$").FindAllStringSubmatch(string(text), -1) {
+		"\n(.*?)\n *```$").FindAllStringSubmatch(text, -1) {
 		blocks = append(blocks, strings.ReplaceAll("\n"+match[2], "\n"+match[1], "\n")[1:])
 	}
 	return blocks
@@ -191,14 +194,8 @@ func (s sqlSite) requireWorkDone(t *testing.T) {
 func testSQLInterface(t *testing.T, p program) {
 	requirePsql(t)
 	s := newSQLSite(t, p)
-	shell := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", docBlocks(t, "sql.md", "sh")[0])
-	shell.Dir, shell.Env = s.dir, []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir,
-		"DATABASE_URL=" + s.application,
-	}
-	out, err := shell.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Regexp(t, `(?m)^ +(available|running|completed) +\|`, string(out))
+	require.Regexp(t, `(?m)^ +(available|running|completed) +\|`,
+		p.runShell(t, s.dir, s.application, docBlocks(t, "sql.md", "sh")[0]))
 	s.wait(t, stopLimit, "a completed job", `EXISTS (
 		SELECT FROM sexton.river_job AS job, sexton.job_status(job.id) AS status
 		WHERE job.kind = 'loose_foreign_keys_cleanup' AND status.state = 'completed' AND status.outcome = 'done' AND status.finalized_at IS NOT NULL

@@ -247,14 +247,8 @@ func testServerUpgrade(t *testing.T, p program) {
 	s.pool = pgtest.Must(pgxpool.New(t.Context(), s.url))(t)
 	t.Cleanup(s.pool.Close)
 	blocks := docBlocks(t, "operations.md", "sh")
-	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", blocks[len(blocks)-1])
-	cmd.Dir = s.dir
-	cmd.Env = append([]string{
-		"DATABASE_URL=" + primary.URL("app"), "NEW_URL=" + s.url,
-		"PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + s.dir,
-	}, s.program.environ...)
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	p.runShell(t, s.dir, primary.URL("app"), blocks[len(blocks)-1],
+		slices.Concat(s.program.environ, []string{"NEW_URL=" + s.url})...)
 	worker := s.startWorker(t, loopback)
 	s.finishAllWork(t)
 	worker.stop(t)
