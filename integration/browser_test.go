@@ -172,11 +172,12 @@ func (b *browser) setView(t *testing.T, width int64, colors string) {
 	}))
 }
 
-// cardNumber is the JavaScript expression for the number on the card of the tombstones.
+// cardNumber is a JavaScript expression for the number of pending tombstones that the
+// page shows.
 const cardNumber = `document.querySelector('[data-table="loose_foreign_keys_deleted_records"] .n')?.textContent`
 
-// TestBrowser uses the page like a person. Its screenshots are artifacts: go test
-// -artifacts -outputdir DIR.
+// TestBrowser operates the page in a browser like a user. Its screenshots are artifacts:
+// go test -artifacts -outputdir DIR.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	s, address := startBrowserSite(t)
@@ -288,7 +289,7 @@ func (b *browser) testPause(t *testing.T, s workSite) {
 	)
 	b.wait(t, "the reason field to have the focus", `document.activeElement.id === "reason-`+kind+`"`)
 	b.run(t, chromedp.KeyEvent("nightly backup"))
-	// Two polls later the typed text must still be there.
+	// The typed text must still be there after two polls of the page.
 	polls := `performance.getEntriesByType("resource").filter((each) => each.name.endsWith("/live")).length`
 	seen := pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[int](polls)))(t)
 	b.wait(t, "two polls of the page", fmt.Sprintf("%s >= %d", polls, seen+2))

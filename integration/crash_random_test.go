@@ -141,7 +141,7 @@ func (w *crashWorkload) step(t *testing.T) {
 	}
 	sql, rollback := w.statement(), w.random.IntN(10) == 0
 	refused := errors.New("refused")
-	// A foreign key, a lock timeout or a deadlock refuses the statement.
+	// A statement may fail because of a foreign key, a lock timeout or a deadlock.
 	refuses := func(err error) bool {
 		failed, ok := errors.AsType[*pgconn.PgError](err)
 		return ok && slices.Contains([]string{"23503", "55P03", "40P01"}, failed.Code)

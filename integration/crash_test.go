@@ -18,8 +18,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// crashPoint brings a worker to the point at which the test kills it. Calling pass lets
-// other sessions continue while the session of the killed worker is still at that point.
+// crashPoint is a function that brings a worker to the point at which the test kills it.
+// The function pass lets other sessions continue while the session of the killed worker
+// is still at that point.
 type crashPoint func(t *testing.T, s twinSite) (w *runningWorker, pass func())
 
 func crashPoints() map[string]crashPoint {
@@ -89,14 +90,16 @@ func stopWhenWorkIsDone(t *testing.T, s twinSite) (*runningWorker, func()) {
 	return w, func() {}
 }
 
-// testCrashes kills workers at each crash point, alone or together with the server.
-// Another worker must finish the work, and the rows must be those that native foreign
-// keys leave. Other tests kill workers at random moments or stop them.
+// testCrashes kills workers at random moments and at each crash point, alone or together
+// with the server, and stops workers with SIGSTOP. Another worker must finish the work,
+// and the rows must be those that native foreign keys leave.
 func testCrashes(t *testing.T, p program) {
 	t.Run("at random moments", func(t *testing.T) { t.Parallel(); testRandomCrashes(t, p) })
 	t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testStoppedBetweenBatches(t, p) })
 	if !pgtest.Long {
-		return // Random moments include all of these points.
+		// The short tests omit these points, because testRandomCrashes can hit any of
+		// them.
+		return
 	}
 	t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
 	for name, reach := range crashPoints() {
@@ -154,14 +157,16 @@ func (s twinSite) finishAfterKill(t *testing.T) {
 }
 
 // testStoppedInBatch stops a process with SIGSTOP while its session is between DELETE and
-// COMMIT. The next worker terminates that session. After SIGCONT the process finds a lost
-// connection.
+// COMMIT. Another worker terminates that session. After SIGCONT the run of the stopped
+// process must fail, because its lease is lost.
 func testStoppedInBatch(t *testing.T, p program) {
 	s := newTwinSite(t, p, "", patientPace)
 	first, pass, release := stopInFirstBatch(t, s)
 	first.signal(t, syscall.SIGSTOP)
 	pass()
-	s.takeOver(t, first, release) // The session was terminated, and the fence refuses the next one.
+	// The other worker terminates the session of the stopped worker. The fence refuses
+	// the worker's next session.
+	s.takeOver(t, first, release)
 	require.Zero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changesOfToken("1")),
 		"changes of the worker that was stopped in its first batch")
 }
@@ -180,8 +185,8 @@ func testStoppedBetweenBatches(t *testing.T, p program) {
 }
 
 // takeOver expires the lease of a stopped worker, lets a foreground run finish the work,
-// and continues the stopped worker while there is new work. Its run must fail because its
-// lease is lost. Its later changes must have a new token.
+// and continues the stopped worker while there is new work. The stopped worker's run must
+// fail because its lease is lost. Its later runs must use a new token.
 func (s twinSite) takeOver(t *testing.T, first *runningWorker, release func()) {
 	s.exec(t, "UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 	require.Equal(t, "done", s.program.runPass(t, s.dir, s.url).Outcome)
@@ -249,8 +254,9 @@ links:
   - {table: parents, column: parent_id, on_delete: async_nullify}
 `
 
-// patientPace sets the default pace with the longest target. A statement then has a
-// timeout of 3 s, so that the test can act while the statement is stopped at a gate.
+// patientPace sets the default pace with the longest target. With this target a statement
+// has a timeout of 3 s, so that the test can act while the statement is stopped at a
+// gate.
 const patientPace = "loose_foreign_keys: {target: 1s}\n"
 
 // twinSite is a site with the tables of twinTables.
@@ -314,8 +320,8 @@ func (s twinSite) token(t *testing.T) string {
 	return strconv.FormatInt(s.count(t, "SELECT token FROM sexton.leases WHERE key = $1", leaseKey), 10)
 }
 
-// changesOfToken returns a condition for the changes of sessions with a token. % matches
-// all tokens.
+// changesOfToken returns an SQL condition for the changes that sessions with a token
+// made. The token % stands for all tokens.
 func changesOfToken(token string) string { return "session LIKE 'sexton%#" + token + "'" }
 
 // testRunKilled kills a worker in the middle of a batch. Its session in the server
@@ -369,7 +375,8 @@ func testRunBeforeServer(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gatedSetup())
 	s.exec(t, "DELETE FROM parents")
-	socketDir, err := os.MkdirTemp("", "sexton-socket-") // t.TempDir is too long for a socket.
+	// The path of t.TempDir is too long for a socket.
+	socketDir, err := os.MkdirTemp("", "sexton-socket-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(socketDir) })
 	address := pgtest.Must(url.Parse(s.url))(t)

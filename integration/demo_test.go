@@ -52,8 +52,8 @@ type demoRun struct {
 	ended       chan struct{}
 }
 
-// newDemoRun prepares a command without starting it. The end of the test kills its
-// process.
+// newDemoRun prepares a command without starting it. The process is killed when the test
+// ends.
 func newDemoRun(t *testing.T, name string, args ...string) *demoRun {
 	return &demoRun{
 		cmd: exec.CommandContext(t.Context(), name, args...),
@@ -97,7 +97,8 @@ func (d *demoRun) watch(t *testing.T, copied <-chan struct{}) {
 	pgtest.Guard(t, d.cmd.Process.Pid)
 	go func() {
 		defer close(d.ended)
-		_ = d.cmd.Wait() // Tests read the exit code from ProcessState.
+		// The error is ignored, because tests read the exit code from ProcessState.
+		_ = d.cmd.Wait()
 		if copied != nil {
 			<-copied
 		}
@@ -187,7 +188,9 @@ func testDemoUntilItsEnd(t *testing.T, p program) {
 	for _, scene := range s.Scenes {
 		require.LessOrEqual(t, scene.Acted, scene.Planned, scene.Title)
 		require.Zero(t, scene.Waiting, scene.Title)
-		if scene.Title != "undo" { // undo is not a job.
+		// The restores of the scene undo are not done by a job, so the summary counts
+		// none.
+		if scene.Title != "undo" {
 			require.Positive(t, scene.Finished, scene.Title)
 		}
 	}

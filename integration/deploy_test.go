@@ -25,8 +25,8 @@ func readDeployFile(t *testing.T, name string) string {
 	return string(pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", name)))(t))
 }
 
-// The image and the released binaries are built with the same flags, and the image with
-// the Go version of the module.
+// The image and the released binaries must be built with the same flags. The image must
+// use the Go version of go.mod.
 func TestReleaseAndImageUseTheSameBuild(t *testing.T) {
 	t.Parallel()
 	flags := regexp.MustCompile(`go build -trimpath -ldflags "-s -w -X (sexton/internal/cli\.version)=\$(?:VERSION|version)" -o \S+ \./cmd/worker`)
@@ -85,7 +85,9 @@ func testExample(t *testing.T, p program) {
 	db := pgtest.New(t)
 	db.Exec(readDeployFile(t, "example/schema.sql"))
 	folder := filepath.Join("..", "deploy", "example")
-	role := db.CreateRole() // Roles are shared by all databases of the server, so the test needs its own.
+	// All databases of the server share its roles, so the test needs a role with a unique
+	// name.
+	role := db.CreateRole()
 	for _, name := range []string{"migrate", "grants", "triggers"} {
 		command := compose.Services[name].Command
 		require.Contains(t, compose.Services[name].Environment["DATABASE_URL"], "postgres://postgres:", name)
@@ -184,7 +186,8 @@ func testPageUnit(t *testing.T, p program) {
 	folder := filepath.Join("..", "deploy", "example")
 	checkConfiguration(t, p, folder, "postgres://ann@localhost/app", environment)
 
-	// The documents also describe these settings in a file.
+	// docs/operations.md describes the same settings as part of sexton.yaml, so the test
+	// checks them in that form, too.
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, credential[1]), []byte("geheim\n"), 0o600))
 	path := filepath.Join(dir, "sexton.yaml")
@@ -313,7 +316,8 @@ func checkMatcher(metric metrics.Metric, label, value string) []string {
 		return []string{fmt.Sprintf("metric %s has no label %s", metric.Name, label)}
 	}
 	if strings.HasPrefix(value, "$") {
-		return nil // The value is a variable of the dashboard.
+		// A matcher whose value is a variable of the dashboard is not checked.
+		return nil
 	}
 	var findings []string
 	for prefix, byLabel := range labelValues() {
@@ -353,7 +357,8 @@ func TestAlertLimitsMatchTheProgram(t *testing.T) {
 	alerts := readAlerts(t)
 	require.True(t, strings.HasSuffix(alerts["SextonGhostUsersBacklog"].Expr,
 		fmt.Sprintf(" > %d", riverjobs.GhostBacklogAlert)), "the limit at which runs warn")
-	// Runs also warn of these users, and count the warnings in this metric.
+	// The program itself decides when too many users fail, and counts these runs in the
+	// metric GhostErrorAlerts. So the alert needs no limit.
 	require.Contains(t, alerts["SextonGhostUsersFailing"].Expr, metrics.GhostErrorAlerts)
 	require.Contains(t, alerts["SextonTombstonesOld"].Expr, " > 600")
 }

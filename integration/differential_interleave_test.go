@@ -20,7 +20,7 @@ type interleaving struct {
 	*scenario
 
 	sessions []*session
-	// deleting holds the transactions of the last deletions.
+	// deleting holds the sessions that run the last deletions.
 	deleting []*session
 	// mayHaveSkipped is true if tombstones may have been committed that sort before
 	// tombstones that a run had already read.
@@ -98,9 +98,9 @@ func (x *interleaving) requireNoOrphans() {
 	require.Equal(x.rt, "0", string(found[0].Rows[0][0]), "children are left after the run")
 }
 
-// finish runs the worker after all sessions have ended. One run is enough, except for
-// tombstones that an earlier run may have skipped, and if a session of another program
-// had a transaction open in the database during the run.
+// finish runs the worker after all sessions have ended. One run must be enough, with two
+// exceptions: a tombstone that an earlier run may have skipped, and a session of another
+// program that had an open transaction in the database during the run.
 func (x *interleaving) finish() {
 	x.runPass(nil)
 	const most = 3
@@ -215,7 +215,8 @@ func (c *scenario) runPass(open []*session) *loosefk.Stats {
 	require.NoError(c.rt, end.err)
 	stats := &loosefk.Stats{}
 	require.NoError(c.rt, json.Unmarshal(end.report.Stats, stats))
-	// If rapid cannot reproduce the failure, it omits what was logged with rapid.T.
+	// The statistics go to the log of the test, because rapid omits the output of rapid.T
+	// if it cannot reproduce a failure.
 	if end.report.Outcome != jobrun.Done || len(stats.Errors) > 0 {
 		c.logf("a run was %s: %s, statistics %s", end.report.Outcome, end.report.Reason, end.report.Stats)
 	}
@@ -227,11 +228,13 @@ func (c *scenario) runPass(open []*session) *loosefk.Stats {
 }
 
 // watchEvery is the first interval at which runPass checks whether the worker waits for a
-// session. The interval doubles up to watchSeldom. A wait of the worker lasts 200 ms and
-// repeats after seconds. On a busy machine all checks may fall between two waits, so all
-// sessions end after watchFor. That is earlier than the timeout of a statement, which
-// would be an error of the run: in this test the lock timeout equals the statement
-// timeout, so Postgres cannot report a lock timeout first.
+// session. The interval doubles up to watchSeldom. The worker waits for a lock for 200 ms
+// and tries again seconds later, so on a busy machine all checks may miss these waits.
+// Therefore runPass ends all sessions after watchFor.
+//
+// watchFor is shorter than the timeout of a statement, which would be an error of the
+// run: in this test the lock timeout equals the statement timeout, so Postgres cannot
+// report a lock timeout first.
 const (
 	watchEvery  = 2 * time.Millisecond
 	watchSeldom = 100 * time.Millisecond

@@ -19,7 +19,7 @@ import (
 // sessions did not recheck all parents. This happens rarely.
 const lateRecheck = "run for parents that were not rechecked in the first run"
 
-// mix counts what was drawn, and measures the time by phase.
+// mix counts the drawn cases by their properties, and measures the time by phase.
 type mix struct {
 	mu                   sync.Mutex
 	schemas, cases, runs int
@@ -118,8 +118,8 @@ func (m *mix) report(t *testing.T) {
 		float64(m.cases)/total.Seconds())
 }
 
-// check logs all counts. If all shapes ran with enough cases, it requires that every kind
-// of case occurred, because a missing one cannot be chance then.
+// check logs all counts. If all shapes ran with enough cases, check requires that every
+// kind of case occurred, because a kind is then not missing by chance.
 func (m *mix) check(t *testing.T) {
 	t.Helper()
 	for _, what := range slices.Sorted(maps.Keys(m.counts)) {
@@ -145,10 +145,10 @@ func (m *mix) check(t *testing.T) {
 }
 
 // checkReusedKeys runs a case in which deleted keys are inserted again before the worker
-// runs. This is the only difference from native foreign keys, which have already deleted
-// the old children at that time. The worker cannot distinguish old children from new ones
-// and keeps all. So the rows of the twin must exist in our database, and the parents of
-// all other rows must exist.
+// runs. Only in this case does the expected result differ from that of native foreign
+// keys, which have already deleted the old children before the insert. The worker cannot
+// distinguish old children from new ones and keeps both. So the rows of the twin must
+// exist in our database, and the parents of all other rows must exist.
 //
 // Afterwards both databases are emptied, because the tables differ.
 func (c *scenario) checkReusedKeys() {

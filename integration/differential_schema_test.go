@@ -83,7 +83,7 @@ const (
 // rowKinds returns the values of the column for conditions. No statement changes it.
 func rowKinds() []string { return []string{"Kind A", "b"} }
 
-// keying is the constraint of a table's key.
+// keying is the kind of constraint on a table's key.
 type keying string
 
 const (
@@ -109,7 +109,8 @@ type table struct {
 
 type schema struct{ tables []*table }
 
-// shape restricts the drawn schemas, so that each kind of schema occurs often enough.
+// shape restricts the schemas that are drawn, so that each kind of schema occurs often
+// enough.
 type shape struct {
 	// share is the number of schemas drawn for each schema of the most expensive shape.
 	share      int
@@ -127,7 +128,8 @@ func drawSchema(rt *rapid.T, s shape) *schema {
 		t := &table{name: names[i%len(names)], kind: rapid.SampledFrom(s.keys).Draw(rt, "key"), keying: primary}
 		t.schema = rapid.SampledFrom(schemaNames()).Draw(rt, "schema")
 		if i >= len(names) {
-			// The table with the same name is in the other schema.
+			// Names repeat after six tables. The earlier table with the same name is in
+			// one schema, so this table is put in the other schema.
 			other := slices.Index(schemaNames(), drawn.tables[i-len(names)].schema)
 			t.schema = schemaNames()[1-other]
 		}

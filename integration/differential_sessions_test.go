@@ -160,8 +160,8 @@ func (c *scenario) drawStep(s *session, draw func() string) []string {
 	return []string{sql}
 }
 
-// drawEarly draws a statement for a row that the deletion affects. It runs before the
-// deletion, and the worker meets its row lock.
+// drawEarly draws a statement for a row that the deletion affects. The statement runs
+// before the deletion and locks the row, so that the worker must wait for that lock.
 func (c *scenario) drawEarly(f *forecast, s *session) string {
 	candidates := c.unclaimed(f, f.affected)
 	if len(candidates) == 0 {

@@ -114,15 +114,15 @@ func oneOrMore(names []string) any {
 }
 
 // emulation creates a trigger function that runs its argument as a statement when a
-// parent is deleted, for actions that Postgres's foreign keys do not have.
+// parent is deleted. It emulates actions that Postgres's foreign keys do not have.
 const emulation = `CREATE FUNCTION public.emulate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE TG_ARGV[0] USING OLD;
 	RETURN NULL;
 END $$`
 
-// constrain returns SQL that adds the native foreign keys, and triggers for references
-// that Postgres does not have: conditional ones, and those that set another column.
+// constrain returns SQL that adds the native foreign keys. For references that Postgres
+// does not have (with a condition, or setting another column) the SQL adds triggers.
 func (s *schema) constrain() string {
 	var sql strings.Builder
 	for _, t := range s.tables {

@@ -74,8 +74,9 @@ type pair struct {
 	name   string
 	worker *worker
 	defs   []definitions.Definition
-	// main and native run the workload. watcher reads locks. overlapping holds the
-	// sessions of overlapping transactions.
+	// main and native are the connections that run the workload. The connection watcher
+	// reads locks. The connections in overlapping run the sessions with overlapping
+	// transactions.
 	main, native, watcher *pgx.Conn
 	overlapping           []*pgx.Conn
 	// twoPhase is true if the server supports prepared transactions.
@@ -99,7 +100,8 @@ func newPair(t *testing.T) *pair {
 	// timeout.
 	l.worker.config.Jobs.StatementTimeout *= 4
 	l.worker.config.Jobs.LockTimeout = l.worker.config.Jobs.StatementTimeout
-	// A run must reach the timeout of a statement before its lease ends.
+	// A longer run also has a longer lease, so that a statement reaches its timeout
+	// before the lease ends.
 	l.worker.config.Databases[0].Limits.Runtime = 50 * time.Second
 	for range 4 {
 		l.overlapping = append(l.overlapping, connectQuietly(t, ours.URL))
@@ -112,8 +114,8 @@ func newPair(t *testing.T) *pair {
 	return l
 }
 
-// connect opens a connection. The end of the test closes it. Statements use the simple
-// protocol, because each case has other tables.
+// connect opens a connection, which is closed when the test ends. Statements use the
+// simple protocol, because each case has other tables.
 func connect(t *testing.T, url string) *pgx.Conn {
 	settings := pgtest.Must(pgx.ParseConfig(url))(t)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol

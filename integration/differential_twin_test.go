@@ -41,9 +41,9 @@ type scenario struct {
 
 	rt     *rapid.T
 	schema *schema
-	// alive holds the rows of the twin.
+	// alive holds the rows that currently exist in the twin.
 	alive []row
-	// referred holds the rows to which any row has ever referred.
+	// referred holds the rows that any row has ever referred to.
 	referred map[rowID]bool
 	// script holds the statements that our database has not run yet.
 	script strings.Builder

@@ -43,8 +43,8 @@ func testGhostUsers(t *testing.T, p program) {
 	s.requireFinalState(t, soft, hard)
 }
 
-// ghostPoint brings a worker to the point at which the test kills it. Calling pass lets
-// other sessions continue.
+// ghostPoint is a function that brings a worker to the point at which the test kills it.
+// The function pass lets other sessions continue.
 type ghostPoint func(t *testing.T, s ghostSite) (w *runningWorker, pass func())
 
 // stopAtPoint returns a ghostPoint that stops a worker after a change of the given kind
@@ -98,8 +98,8 @@ func ghostPoints() map[string]ghostPoint {
 		s.deleteUsers(t, false, 1, 2, 3)
 		s.deleteUsers(t, true, 4)
 		s.wait(t, time.Minute, "the worker to stop in the history", dbtest.AtGate)
-		// This session has no lease by which other workers could find and end it, so the
-		// test releases it.
+		// The session that records a run holds no lease, so other workers cannot find and
+		// end it. Therefore the test releases the session itself.
 		return w, release
 	}
 	for name, point := range map[string]string{
@@ -164,7 +164,9 @@ func testGhostStopped(t *testing.T, p program, inBatch bool) {
 	s.wait(t, time.Minute, "the worker to stop in a move", dbtest.AtGate)
 	first.signal(t, syscall.SIGSTOP)
 	if inBatch {
-		pass() // Another worker then ends the session, and the fence refuses the next one.
+		// The next worker ends the session, and the fence refuses the stopped worker's
+		// next session.
+		pass()
 	} else {
 		release()
 		s.wait(t, time.Minute, "the stopped worker's batch to end", "EXISTS (SELECT FROM changes WHERE point = 'move')")
@@ -191,7 +193,8 @@ func testGhostStopped(t *testing.T, p program, inBatch bool) {
 
 // testPlaceholderUsers deletes the groups of an import while two workers and foreground
 // runs work and one worker is killed. Placeholders that have written nothing must be
-// deleted, the others must be kept with a reason, and each row must be tried only once.
+// deleted. The other placeholders must be kept with a reason, and each row must be tried
+// only once.
 func testPlaceholderUsers(t *testing.T, p program) {
 	s := p.site(t, pgtest.New(t).URL, mainSetup(`
 loose_foreign_keys: {enabled: false}
@@ -213,14 +216,16 @@ http: {listen: ""}
 			UNION ALL SELECT n, 1 + (n - 1) / 10, 1 FROM generate_series(10, 70, 10) AS n;`, ""))
 	first, second := s.startWorker(t, shortSilence), s.startWorker(t, shortSilence)
 
-	// Rows lose their owner by the foreign key's action and by an UPDATE, and some are
+	// Rows lose their owner by the foreign key's action and by an UPDATE. Other rows are
 	// inserted without an owner.
 	s.exec(t, "DELETE FROM groups WHERE id <= 4")
 	s.wait(t, time.Minute, "the first placeholder to be deleted", "NOT EXISTS (SELECT FROM users WHERE id = 1)")
 	leader := pgtest.Scalar[string](t, s.pool, "SELECT leader_id FROM sexton.river_leader")
 	killed, left := first, second
 	if strings.Contains(leader, fmt.Sprintf(":%d:", first.cmd.Process.Pid)) {
-		killed, left = second, first // The election of another leader takes long.
+		// The worker that is not the leader is killed, because the election of another
+		// leader takes long.
+		killed, left = second, first
 	}
 	s.kill(t, killed)
 	s.exec(t, "UPDATE import_placeholder_user_details SET namespace_id = NULL WHERE namespace_id = 5")

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 
 const kind = "loose_foreign_keys_cleanup"
 
-// TestProgram runs the tests of the built binary. They share one build in a folder that
-// the end of the test removes.
+// TestProgram runs the tests of the built binary. They share one build, which is removed
+// when the test ends.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	p := build(t)
@@ -47,7 +47,7 @@ func TestProgram(t *testing.T) {
 	t.Run("run through crashes of the server", func(t *testing.T) { t.Parallel(); testRunServerCrash(t, p) })
 	t.Run("run started before the server", func(t *testing.T) { t.Parallel(); testRunBeforeServer(t, p) })
 	t.Run("run with a late child", func(t *testing.T) { t.Parallel(); testRunLateChild(t, p) })
-	t.Run("run in several processes", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
+	t.Run("run in several processes", func(t *testing.T) { t.Parallel(); testRunSeveralProcesses(t, p) })
 	t.Run("run serves over HTTP", func(t *testing.T) { t.Parallel(); testRunServes(t, p) })
 	t.Run("run shows the page", func(t *testing.T) { t.Parallel(); testRunShowsThePage(t, p) })
 	t.Run("run serves during a database outage",
@@ -87,7 +87,8 @@ func TestProgram(t *testing.T) {
 	if pgtest.Long {
 		t.Run("demo until its end", func(t *testing.T) { t.Parallel(); testDemoUntilItsEnd(t, p) })
 		t.Run("demo on a downloaded server", func(t *testing.T) { t.Parallel(); testDemoOnADownloadedServer(t, p) })
-		// These tests build the program again or use a bucket.
+		// The following tests are slow: they build the program again or start an S3
+		// server.
 		t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
 		t.Run("upgrade while old workers run", func(t *testing.T) { t.Parallel(); testUpgradeWithOldWorkers(t, p) })
 		t.Run("version is stamped", func(t *testing.T) { t.Parallel(); testVersionIsStamped(t) })
@@ -105,7 +106,8 @@ type program struct {
 	environ []string
 }
 
-// build builds the binary with the command of the README. The end of the test removes it.
+// build builds the binary with the command of the README. The binary is removed when the
+// test ends.
 func build(t *testing.T) program {
 	p := program{path: filepath.Join(t.TempDir(), "sexton")}
 	line, found := strings.CutPrefix(readmeShell(t, readmeInstall)[0], "go build -o sexton ")
@@ -124,7 +126,7 @@ type process struct {
 }
 
 // start starts the program in dir with a new environment: nothing of this process's
-// environment is inherited. The end of the test kills the process.
+// environment is inherited. The process is killed when the test ends.
 func (p program) start(t *testing.T, dir, url string, args ...string) *process {
 	started := &process{cmd: exec.CommandContext(t.Context(), p.path, args...)}
 	started.cmd.Dir, started.cmd.Env = dir, append([]string{"DATABASE_URL=" + url}, p.environ...)
@@ -138,7 +140,8 @@ func (p program) start(t *testing.T, dir, url string, args ...string) *process {
 	return started
 }
 
-// wait waits for the end and returns the exit code, or -1 if the process was killed.
+// wait waits until the process has ended, and returns its exit code, or -1 if the process
+// was killed.
 func (p *process) wait(t *testing.T) int {
 	err := p.cmd.Wait()
 	if _, exited := errors.AsType[*exec.ExitError](err); !exited {

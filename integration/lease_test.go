@@ -142,7 +142,7 @@ func TestFenceStopsFormerHolder(t *testing.T) {
 	close(tracer.resumed)
 	<-ended
 
-	require.Equal(t, jobrun.Failed, report.Outcome, "a worker whose lease has passed on must fail")
+	require.Equal(t, jobrun.Failed, report.Outcome, "a run must fail after another worker has taken its lease")
 	require.ErrorIs(t, failure, lease.ErrLost)
 	require.Equal(t, int64(1), pgtest.Scalar[int64](t, s.db, backlogSQL),
 		"the later tombstone must be left to the next lease holder")
@@ -156,7 +156,7 @@ type worker struct {
 	config *config.Config
 	db     database.Database
 	runner *jobrun.Runner
-	// bindings are reused by all runs if set.
+	// bindings, if set, are shared by all runs. Otherwise each run gets new bindings.
 	bindings *riverjobs.Bindings
 	logger   *slog.Logger
 }

@@ -29,8 +29,8 @@ const lifecycleTables = `
 	INSERT INTO notes SELECT n, n % 3 + 1 FROM generate_series(1, 9) AS n`
 
 // testLifecycle installs Sexton and removes it again with three roles: the owner of the
-// tables, who may not create roles, the worker and the application. It runs all commands
-// and SQL exactly as the program prints them.
+// tables, who may not create roles, the worker, and the application. The test runs all
+// commands and SQL exactly as the program prints them.
 func testLifecycle(t *testing.T, p program) {
 	db := pgtest.New(t)
 	owner, worker, app, own := db.CreateRole(), db.CreateRole(), db.CreateRole(), db.CreateRole()+"_own"
@@ -80,7 +80,7 @@ func testLifecycle(t *testing.T, p program) {
 	_, statements, found := strings.Cut(lacking.stderr.String(), "; run: ")
 	require.True(t, found, lacking.stderr.String())
 	db.Exec(statements)
-	// A worker must run between the installation and the removal of the foreign keys.
+	// Before the foreign keys are dropped, a worker must be running.
 	install, drop, found := strings.Cut(printed, "-- SQL: while a worker")
 	require.True(t, found)
 	steps(install)

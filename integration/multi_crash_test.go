@@ -127,8 +127,9 @@ func testMultiKilledBetween(t *testing.T, p program) {
 }
 
 // testMultiCommitIsDurable crashes the server of ci between the two commits. The
-// deletions in ci must survive although the server writes its log to disk only on
-// request. Batches of a database for its own children need not wait for the disk.
+// deletions in ci must survive, although the server flushes its write-ahead log only if a
+// session waits for that. Batches in which a database deletes only its own children need
+// not wait.
 func testMultiCommitIsDurable(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := newMultiSite(t, p, layout{urls: map[string]string{"ci": pgtest.NewOn(t, server).URL}})

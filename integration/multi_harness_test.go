@@ -36,7 +36,7 @@ type layout struct {
 	// jobs is the name of the database with the jobs; the default is main.
 	jobs string
 	// inAllDatabases creates all tables in all databases with the same rows. byPattern
-	// assigns tables to databases by patterns in the configuration.
+	// makes the configuration assign tables to databases by patterns.
 	inAllDatabases, byPattern bool
 	// duplicated also creates the last tables of the chain in the other databases. The
 	// definitions then name the database of these tables.
@@ -185,8 +185,8 @@ func (s *multiSite) requireNativeRows(t *testing.T) {
 	}
 }
 
-// backlogOf counts pending tombstones. Tombstones with another status are rechecks, which
-// a stopped worker leaves to the next worker.
+// backlogOf counts pending tombstones. Tombstones with another status wait for a recheck,
+// which a stopped worker leaves to the next worker.
 const backlogOf = "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1"
 
 // waitCleaned waits until no database has tombstones, in the order of the chain, because
@@ -238,7 +238,7 @@ func (p *multiDB) waitingTombstones(t *testing.T, parent string) (waiting, attem
 	return waiting, attempts, reason
 }
 
-// crash kills a private server. It stays down until Restart.
+// crash kills a private server, which stays down until Restart is called.
 func crash(t *testing.T, server *devpg.Server) {
 	pid := server.PID()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGQUIT))

@@ -96,8 +96,8 @@ func testMultiDownAtStart(t *testing.T, p program) {
 	s.requireFinalState(t)
 }
 
-// testMultiDownMeanwhile stops ci while a worker is running and starts it again.
-func testMultiDownMeanwhile(t *testing.T, p program) {
+// testMultiDownWhileRunning stops ci while a worker is running and starts it again.
+func testMultiDownWhileRunning(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "ci", "main")
 	w := s.startWorker(t)
 	s.deleteParents(t, "id = 40")
@@ -141,9 +141,9 @@ func testMultiJobsDown(t *testing.T, p program) {
 	s.requireFinalState(t)
 }
 
-// testMultiHangs stops the server processes of ci with SIGSTOP. They neither answer nor
-// close their connections, like a network that drops packets.
-func testMultiHangs(t *testing.T, p program) {
+// testMultiHungServer stops the server processes of ci with SIGSTOP. They neither answer
+// nor close their connections, like a network that drops packets.
+func testMultiHungServer(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "ci", "main")
 	w := s.startWorker(t)
 	s.deleteParents(t, "id = 40")
@@ -167,9 +167,9 @@ func testMultiHangs(t *testing.T, p program) {
 	s.requireFinalState(t)
 }
 
-// testMultiJobsDieAtStart crashes the server with the jobs while a starting worker reads
-// the schema in it.
-func testMultiJobsDieAtStart(t *testing.T, p program) {
+// testMultiJobsCrashAtStart crashes the server with the jobs while a starting worker
+// reads the schema in it.
+func testMultiJobsCrashAtStart(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "sec", "sec")
 	s.deleteParents(t, "id <= 5")
 	keeper := pgtest.Begin(t, s.sec.pool, "LOCK TABLE sexton.river_migration")
@@ -185,11 +185,11 @@ func testMultiJobsDieAtStart(t *testing.T, p program) {
 	s.requireFinalState(t)
 }
 
-// testMultiBroken invalidates a definition in ci while a worker with its own role is
-// running. The tombstones of the definition's parent must be deferred with the reason,
-// and other tombstones must be processed. After the repair a retry must be enough. The
-// same worker meets all cases.
-func testMultiBroken(t *testing.T, p program) {
+// testMultiInvalidDefinition invalidates a definition in ci while a worker with its own
+// role is running. The tombstones of the definition's parent must be deferred with the
+// reason, and other tombstones must be processed. After the repair a retry must be
+// enough. The same worker runs during all cases.
+func testMultiInvalidDefinition(t *testing.T, p program) {
 	t.Helper()
 	type change struct{ breaks, mends, reason string }
 	changes := pgtest.Few(t, map[string]change{
@@ -256,7 +256,7 @@ func testMulti(t *testing.T, p program) {
 		"chain": testMultiChain,
 		"server of another database crashes after the commit": testMultiCommitIsDurable,
 		"jobs database down": testMultiJobsDown,
-		"broken definitions": testMultiBroken,
+		"broken definitions": testMultiInvalidDefinition,
 	}
 	if pgtest.Long {
 		maps.Copy(tests, map[string]func(*testing.T, program){
@@ -264,10 +264,10 @@ func testMulti(t *testing.T, p program) {
 			"killed between commit and removal":           testMultiKilledBetween,
 			"stopped between batches of another database": testMultiStoppedBetweenBatches,
 			"stopped in a batch of another database":      testMultiStoppedInBatch,
-			"database hangs":                              testMultiHangs,
+			"database hangs":                              testMultiHungServer,
 			"database down at the start":                  testMultiDownAtStart,
-			"database down while the worker runs":         testMultiDownMeanwhile,
-			"jobs database crashes during the start":      testMultiJobsDieAtStart,
+			"database down while the worker runs":         testMultiDownWhileRunning,
+			"jobs database crashes during the start":      testMultiJobsCrashAtStart,
 		})
 	}
 	for name, test := range tests {

@@ -51,7 +51,7 @@ func mutations() []mutation {
 			name: "without the fence",
 			file: "sql/functions/base/begin_batch.sql",
 			old:  "IF found_token IS DISTINCT FROM fence_token THEN", new: "IF false THEN",
-			message: "a worker whose lease has passed on must fail",
+			message: "a run must fail after another worker has taken its lease",
 			suite:   engine,
 		},
 		withoutMemory(engine),

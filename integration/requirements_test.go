@@ -20,7 +20,7 @@ import (
 const (
 	documents = "docs/contributing/requirements"
 	traces    = "docs/contributing/requirements.md"
-	// beyond is the section of the page whose rows belong to no document.
+	// beyond is the section of the requirements page whose rows belong to no document.
 	beyond = "Beyond"
 )
 
@@ -31,7 +31,8 @@ type requirement struct{ document, section, key string }
 
 func (r requirement) String() string { return r.document + ", " + r.section + ", " + r.key }
 
-// trace is one line of the page that lists where requirements are met.
+// trace is one line of docs/contributing/requirements.md, the page that lists where
+// requirements are met.
 type trace struct {
 	requirement
 
@@ -67,7 +68,7 @@ func requirementsOf(document, text string) []requirement {
 	code := false
 	step := regexp.MustCompile(`^\d+\. `)
 	add := func(key string) { all = append(all, requirement{document, section, key}) }
-	// The added empty lines end the last table.
+	// The added empty lines end the last table of the document.
 	for line := range strings.SplitSeq(text+"\n\n", "\n") {
 		if row := cells(line); row != nil && !code {
 			table = append(table, row)

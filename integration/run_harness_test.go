@@ -141,14 +141,15 @@ const (
 	// workDone is true if there are neither tombstones nor children of deleted parents.
 	workDone = `NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)
 		AND NOT EXISTS (SELECT FROM children WHERE NOT EXISTS (SELECT FROM parents WHERE parents.id = children.parent_id))`
-	// workersIdle is true if no session holds the awake lock and no job is pending or
-	// running.
+	// workersIdle is true if no job is pending or running, and no session holds the
+	// advisory lock of an awake worker, whose keys are $1 and $2.
 	workersIdle = `NOT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
 			WHERE datname = current_database() AND locktype = 'advisory' AND classid = $1::bigint::oid AND objid = $2::bigint::oid)
 		AND NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)`
 )
 
-// waitIdle waits until the workers have no work and have released the awake lock.
+// waitIdle waits until the workers have no work and have released the advisory lock of
+// awake workers.
 func (s workSite) waitIdle(t *testing.T) {
 	k1, k2 := triggers.AwakeKey(cmp.Or(s.kind, kind))
 	s.wait(t, time.Minute, "the workers to be idle", workersIdle, int64(uint32(k1)), int64(uint32(k2)))
@@ -184,8 +185,8 @@ type runningWorker struct {
 	ended chan struct{}
 }
 
-// start starts `sexton run` with additional environment variables. The end of the test
-// kills the process.
+// start starts `sexton run` with additional environment variables. The process is killed
+// when the test ends.
 func (s workSite) start(t *testing.T, environ []string, args ...string) *runningWorker {
 	t.Helper()
 	w := &runningWorker{
@@ -198,7 +199,8 @@ func (s workSite) start(t *testing.T, environ []string, args ...string) *running
 	require.NoError(t, w.cmd.Start())
 	go func() {
 		defer close(w.ended)
-		_ = w.cmd.Wait() // Tests read the exit code from ProcessState.
+		// The error is ignored, because tests read the exit code from ProcessState.
+		_ = w.cmd.Wait()
 	}()
 	pgtest.Guard(t, w.cmd.Process.Pid)
 	t.Cleanup(func() {

@@ -99,7 +99,7 @@ func testRunServes(t *testing.T, p program) {
 		`sexton_waiting{database="main",kind="loose_foreign_keys_cleanup",reason="paused"} 0`,
 	)
 	p.run(t, s.dir, s.url, 0, "pause", kind)
-	// River notifies the worker's client of the pause.
+	// The pause takes effect after River has notified the worker's client.
 	waitForMetrics(t, address, `sexton_paused{kind="loose_foreign_keys_cleanup"} 1`)
 	s.exec(t, "DELETE FROM parents WHERE id = 3")
 	waitForMetrics(t, address,

@@ -63,9 +63,9 @@ const streamTables = `
 INSERT INTO parents SELECT generate_series(11, 400);
 INSERT INTO children SELECT number, number % 390 + 11 FROM generate_series(100, 3999) AS number;`
 
-// testRunCopies runs two workers and foreground runs during a stream of deletions. No
-// child may be deleted twice, and no run may fail.
-func testRunCopies(t *testing.T, p program) {
+// testRunSeveralProcesses runs two workers and foreground runs during a stream of
+// deletions. No child may be deleted twice, and no run may fail.
+func testRunSeveralProcesses(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	s.exec(t, streamTables)
 	first, second := s.startWorker(t), s.startWorker(t)
@@ -134,7 +134,8 @@ func testRunInvalidDefinition(t *testing.T, p program) {
 	require.Contains(t, status, "child table public.gone does not exist")
 	p.run(t, s.dir, s.url, 5, "doctor")
 
-	// A run in progress has read the definitions without the table, so it must end first.
+	// A run in progress still uses the definitions without the table, so it must end
+	// first.
 	s.wait(t, time.Minute, "the recheck to end",
 		"NOT EXISTS (SELECT FROM sexton.swept) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state = 'running')")
 	s.exec(t, "CREATE TABLE gone (id bigint PRIMARY KEY, other_id bigint); UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
@@ -189,7 +190,8 @@ func testRunLeaderKilled(t *testing.T, p program) {
 	}
 	require.NotEqual(t, -1, leader, "one worker must be the leader")
 	follower := workers[1-leader]
-	// The leader's row is changed to that of a worker with another configuration.
+	// Without schedules in its row, the leader looks like a worker with another
+	// configuration.
 	s.exec(t, "UPDATE sexton.clients SET schedules = '{}' WHERE client_id = (SELECT leader_id FROM sexton.river_leader)")
 	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"),
 		"loose_foreign_keys_cleanup of main has no ticks: the leader's configuration lacks it")

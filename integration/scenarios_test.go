@@ -228,12 +228,13 @@ func defaultOutcomes(t *testing.T) []string {
 // killStep is the number of messages between two kills of [scenarioRun.runKilled].
 const killStep = 11
 
-// scenarioRun is a scenario with its database in the state of given.sql, and what is
-// needed to run jobs in it.
+// scenarioRun is a scenario with its database in the state of given.sql, and with the
+// dependencies of its jobs.
 type scenarioRun struct {
 	scenarioGroup
 
-	folders [2]string // the folders of the component and of the scenario
+	// folders holds the folder of the component and the folder of the scenario.
+	folders [2]string
 	db      *dbtest.DB
 	deps    riverjobs.Deps
 	// bound is the component's installation if installed is set, otherwise nil.

@@ -90,7 +90,7 @@ TEXT ·skewed(SB), NOSPLIT, $0-8
 `
 
 // buildSkewed builds the program with a clock that SEXTON_SOAK_CLOCK sets. The monotonic
-// clock, and so all timers, are unchanged.
+// clock is unchanged, and with it all timers.
 func buildSkewed(t *testing.T) program {
 	require.Equal(t, "linux/amd64", runtime.GOOS+"/"+runtime.GOARCH,
 		"workers with a wrong clock need linux/amd64")

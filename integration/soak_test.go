@@ -86,7 +86,8 @@ func TestSoak(t *testing.T) {
 
 // soak is a site whose workers use an unreliable network.
 type soak struct {
-	site    workSite // connects through the network
+	// site connects through the network, and direct connects to the server.
+	site    workSite
 	direct  workSite
 	network pgtest.Network
 	random  *rand.Rand
@@ -253,7 +254,8 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 			return func() { site.exec(t, "DELETE FROM raising") }
 		},
 	}, func() {
-		site.exec(t, forgedNotifications) // run calls work every 100 ms.
+		// run calls this function every 100 ms.
+		site.exec(t, forgedNotifications)
 		for range s.random.IntN(10) {
 			w.step(t)
 		}

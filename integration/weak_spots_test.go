@@ -66,7 +66,7 @@ func newInProcessSite(t *testing.T, tables, yaml string, tracer pgx.QueryTracer)
 	return s
 }
 
-// runPass runs the loose foreign keys once and returns the statistics.
+// runPass runs the loose foreign keys once and returns the statistics of the run.
 func (s inProcessSite) runPass(t *testing.T) loosefk.Stats {
 	report := pgtest.Must(s.run(t.Context(), s.defs))(t)
 	var stats loosefk.Stats

@@ -83,8 +83,8 @@ func binaryFolders(ctx context.Context) []string {
 }
 
 // installedFolders returns the program folders of Postgres packages that exist on this
-// machine. The patterns include the packages of Debian, RHEL and Alpine, and Homebrew. The
-// last two patterns match a build from source, and the packages of Fedora and Arch.
+// machine. The patterns include the packages of Debian, RHEL and Alpine, and Homebrew.
+// The last two patterns match a build from source, and the packages of Fedora and Arch.
 func installedFolders() []string {
 	var folders []string
 	for _, pattern := range []string{
