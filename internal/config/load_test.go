@@ -55,7 +55,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 		"flag before variable": {
 			DatabaseURL: url, Environ: []string{"DATABASE_URL=postgres://other@localhost/other"},
 		},
-		"override alone": {Environ: []string{"SEXTON_DATABASES__MAIN__URL=" + url}},
+		"URL in a SEXTON_ variable": {Environ: []string{"SEXTON_DATABASES__MAIN__URL=" + url}},
 	}, func(t *testing.T, _ string, options config.Options) {
 		dir := t.TempDir()
 		options.Dir = dir
@@ -144,14 +144,14 @@ func TestLoadErrors(t *testing.T) {
 	with := func(text string) string { return "databases: {main: {url: \"" + url + "\"}}\n" + text }
 	type example struct{ text, want string }
 	pgtest.Each(t, map[string]example{
-		"empty file":      {"", "sexton.yaml: databases" + noDatabase},
-		"empty databases": {"databases:\n", "sexton.yaml: databases" + noDatabase},
-		"no mapping":      {"- databases\n", "sexton.yaml:1:1: the top level must be a mapping of keys"},
+		"empty file":          {"", "sexton.yaml: databases" + noDatabase},
+		"empty databases":     {"databases:\n", "sexton.yaml: databases" + noDatabase},
+		"top level is a list": {"- databases\n", "sexton.yaml:1:1: the top level must be a mapping of keys"},
 		"databases as list": {
 			"databases: [main]\n",
 			"sexton.yaml:1:12: databases: must be a mapping of names, not a list",
 		},
-		"no database, and": {"foo_bar: 1\n", "sexton.yaml: databases" + noDatabase +
+		"no database and an unknown key": {"foo_bar: 1\n", "sexton.yaml: databases" + noDatabase +
 			"\nsexton.yaml:1:1: foo_bar: unknown key (known keys: databases, jobs, loose_foreign_keys, ghost_users, placeholder_users, adjourned_groups, external_diffs, retention, http, log)"},
 		"empty database": {"databases:\n  main:\n", "sexton.yaml:2:3: databases.main.url: is missing"},
 		"empty url": {
@@ -162,7 +162,7 @@ func TestLoadErrors(t *testing.T) {
 			"databases: {main: {url: \"${NO_URL}\"}}\n",
 			"sexton.yaml:1:25: databases.main.url: the environment variable NO_URL is not set",
 		},
-		"unreadable key": {
+		"unreadable certificate": {
 			"databases: {main: {url: \"" + url +
 				"?sslmode=verify-full&sslrootcert=/nowhere/ca.pem\"}}\n",
 			"sexton.yaml:1:25: databases.main.url: names a file that cannot be read: no such file or directory",
@@ -180,12 +180,12 @@ func TestLoadErrors(t *testing.T) {
 			with("ghost_users:\n  nullify:\n    - {table: keys, columns: [user_id], event: true}\n"),
 			"sexton.yaml:4:41: ghost_users.nullify[0].event: unknown key (known keys: table, columns)",
 		},
-		"long schema": {
+		"schema name too long": {
 			"databases: {main: {url: \"" + url +
 				"\", schema: a234567890123456789012345678901234567890123456789012345678901234}}\n",
 			"sexton.yaml:1:70: databases.main.schema: has 64 bytes; Postgres allows 63",
 		},
-		"owner of Postgres's": {
+		"owner with a reserved prefix": {
 			with("jobs: {owner: pg_monitor}\n"),
 			"sexton.yaml:2:15: jobs.owner: must be the name of a role of 1 to 63 bytes, not beginning with pg_",
 		},
@@ -193,7 +193,7 @@ func TestLoadErrors(t *testing.T) {
 			with("jobs: {schema: sexton}\n"),
 			"sexton.yaml:2:8: jobs.schema: was removed (remove it; the schema is always sexton)",
 		},
-		"hasty silence": {
+		"silence too short": {
 			with("jobs: {silence: 1s}\n"),
 			"sexton.yaml:2:17: jobs.silence: must be between 2s and 10m",
 		},
@@ -205,19 +205,19 @@ func TestLoadErrors(t *testing.T) {
 			with("loose_foreign_keys: {definitions: []}\n"),
 			"sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)",
 		},
-		"target and duty": {
+		"target and duty out of range": {
 			with("loose_foreign_keys: {target: 0s, duty: 101}\n"),
 			"sexton.yaml:2:30: loose_foreign_keys.target: must be between 1ms and 1s\nsexton.yaml:2:40: loose_foreign_keys.duty: must be auto, or a percentage from 1 to 100",
 		},
-		"no connection": {
+		"no connections": {
 			with("loose_foreign_keys: {connections: 0}\n"),
 			"sexton.yaml:2:35: loose_foreign_keys.connections: must be between 1 and 32",
 		},
-		"negative lag": {
+		"negative replica lag": {
 			with("jobs: {replica_lag: -1s, replica_lag_bytes: -1}\n"),
 			"sexton.yaml:2:21: jobs.replica_lag: must not be negative; 0s is no limit\nsexton.yaml:2:45: jobs.replica_lag_bytes: must not be negative; 0 is no limit",
 		},
-		"no confirming": {
+		"confirm_after of 0s": {
 			with("loose_foreign_keys: {confirm_after: 0s}\n"),
 			"sexton.yaml:2:37: loose_foreign_keys.confirm_after: must be longer than 0s",
 		},
@@ -225,15 +225,15 @@ func TestLoadErrors(t *testing.T) {
 			with("jobs: {lock_timeout: 0s, statement_timeout: 0s}\n"),
 			"sexton.yaml:2:22: jobs.lock_timeout: must be longer than 0s\nsexton.yaml:2:45: jobs.statement_timeout: must be longer than 0s",
 		},
-		"long statement": {
+		"statement_timeout too long": {
 			with("jobs: {statement_timeout: 61s}\n"),
 			"sexton.yaml:2:27: jobs.statement_timeout: must be at most 1m0s",
 		},
-		"short statement": {
+		"statement_timeout below lock_timeout": {
 			with("jobs: {statement_timeout: 500ms}\n"),
 			"sexton.yaml:2:7: jobs.lock_timeout: is 1s, longer than statement_timeout, which is 500ms",
 		},
-		"listen everywhere": {
+		"listen on all addresses": {
 			with("http: {listen: \":8686\"}\n"),
 			"sexton.yaml:2:16: http.listen: is reachable from other machines and needs user and password, or a token (set http.user and http.password, or http.token, or listen on 127.0.0.1)",
 		},
@@ -241,7 +241,7 @@ func TestLoadErrors(t *testing.T) {
 			with("http: {listen: localhost}\n"),
 			"sexton.yaml:2:16: http.listen: must be host:port, such as 127.0.0.1:8686 (write \"\" to disable the server)",
 		},
-		"password alone": {
+		"password without user": {
 			with("http: {password: geheim}\n"),
 			"sexton.yaml:2:18: http.password: is set without http.user",
 		},

@@ -22,8 +22,9 @@ func TestSettingFix(t *testing.T) {
 	}
 }
 
-// Idle sessions have no old transaction. When Postgres processes a catalog invalidation
-// in an idle session, xact_start is the time of the session's last statement.
+// Idle sessions are not reported as old transactions. When Postgres processes a catalog
+// invalidation in an idle session, xact_start is the time of the session's last
+// statement.
 func TestIdleSessionsHaveNoOldTransaction(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -129,7 +129,8 @@ func TestPreparedTransactions(t *testing.T) {
 	p := healthyDatabase(t)
 	quoted := "'" + p.Name + "''s'"
 	p.Exec("BEGIN; INSERT INTO parents VALUES (1); PREPARE TRANSACTION " + quoted)
-	// A database with a prepared transaction cannot be dropped.
+	// End the prepared transaction, because a database with a prepared transaction cannot
+	// be dropped.
 	t.Cleanup(func() { p.Exec("ROLLBACK PREPARED " + quoted) })
 	require.Empty(t, p.findings("prepared_transactions"), "the transaction is younger than the limit")
 

@@ -51,13 +51,13 @@ func TestWrongUsageOfDemo(t *testing.T) {
 		args []string
 		want string
 	}{
-		"few rows":     {[]string{"--rows", "3"}, "--rows must be at least 1000"},
-		"fewer rows":   {[]string{"--rows", "-1", "--print-schema"}, "--rows must be at least 1000"},
-		"one row less": {[]string{"--rows", "999"}, "--rows must be at least 1000"},
-		"no rows":      {[]string{"--rows", "many"}, `invalid argument "many" for "--rows" flag`},
-		"config":       {[]string{"--config", "sexton.yaml"}, refusal},
-		"database":     {[]string{"--database-url", "postgres://x@localhost/y"}, refusal},
-		"two to print": {
+		"3 rows":            {[]string{"--rows", "3"}, "--rows must be at least 1000"},
+		"negative rows":     {[]string{"--rows", "-1", "--print-schema"}, "--rows must be at least 1000"},
+		"999 rows":          {[]string{"--rows", "999"}, "--rows must be at least 1000"},
+		"rows not a number": {[]string{"--rows", "many"}, `invalid argument "many" for "--rows" flag`},
+		"config":            {[]string{"--config", "sexton.yaml"}, refusal},
+		"database":          {[]string{"--database-url", "postgres://x@localhost/y"}, refusal},
+		"both print flags": {
 			[]string{"--print-schema", "--print-definitions"},
 			"if any flags in the group [print-schema print-definitions] are set none of the others can be",
 		},

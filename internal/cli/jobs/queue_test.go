@@ -106,8 +106,8 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, clitest.Kind+": was not paused; its workers were woken\n", s.OK("resume", clitest.Kind),
 		"a second resume only wakes the workers")
 
-	// A pause without a new note, as by another client of River, is not attributed to the
-	// earlier actor.
+	// Other clients of River pause a queue without writing Sexton's note about the actor.
+	// Such a pause is not attributed to the actor of an earlier note.
 	s.Exec("UPDATE sexton.river_queue SET paused_at = '2026-01-02T03:04:05Z'")
 	_, job, _ = s.StatusOf()
 	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"])

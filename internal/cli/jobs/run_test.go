@@ -146,7 +146,8 @@ func TestJobRunThatFails(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id = 1")
-	// A run raises the fence when it begins, which this constraint prevents.
+	// The constraint makes runs fail, because a run begins by increasing the fencing
+	// token.
 	s.Exec("ALTER TABLE sexton.fences ADD CONSTRAINT broken CHECK (token < 0) NOT VALID")
 
 	r := s.Run("job", "run", clitest.Kind, "--json")

@@ -232,7 +232,7 @@ func TestDiffsWrongUsage(t *testing.T) {
 		require.Equal(t, 2, s.Run(args...).Code, args)
 	}
 	s.RequireError(1, "read diff 99: there is no such diff", "diffs", "show", "99")
-	// The lower 32 bits of 4294967296 are 0.
+	// 4294967296 must not be truncated to 32 bits: the result would be 0, a valid number.
 	for number, code := range map[string]int{"7": 1, "-1": 1, "4294967296": 2} {
 		for _, args := range [][]string{
 			{"diffs", "show", "1", "--file", number},
@@ -253,7 +253,7 @@ func TestDiffsWrongUsage(t *testing.T) {
 
 	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	require.NoError(t, os.RemoveAll(folder))
-	require.Contains(t, s.OK("diffs", "show", "2"), "diff --git a/", "it is in the database")
+	require.Contains(t, s.OK("diffs", "show", "2"), "diff --git a/", "the diff is in the database")
 	for _, args := range [][]string{
 		{"doctor"},
 		{"job", "run", clitest.MoveKind, "--args", `{"diff_id": 2}`},

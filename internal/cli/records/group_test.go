@@ -82,7 +82,7 @@ func TestGroupCommandsRefuse(t *testing.T) {
 func TestStatusAndDoctorShowGroups(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
-	// Without this row, enqueuing the destruction fails.
+	// Enqueuing the destruction of a group fails if its kind is missing in job_kinds.
 	s.Exec("DELETE FROM sexton.job_kinds WHERE kind = 'group_destroy'")
 	for _, group := range []string{"10", "11", "20"} {
 		s.OK("group", "schedule", group, "--by", "1")

@@ -223,8 +223,8 @@ func TestUndoWithoutPrivilegesOrDatabase(t *testing.T) {
 	printed := s.OK("grants", "--worker", role, "--app", role, "--viewer", role)
 	s.Exec(printed)
 	s.RequireError(1, "the role may not silence triggers; ", "undo", s.id, "--dry-run", "--database-url", s.AsRole(role))
-	// Without INSERT, undo leaves the rows and prints the missing privilege. doctor
-	// reports the privilege before.
+	// Without the INSERT privilege, undo leaves the rows and prints the missing
+	// privilege. doctor reports it before the undo.
 	s.Exec(fmt.Sprintf("REVOKE INSERT ON projects, issues FROM %s", pgx.Identifier{role}.Sanitize()))
 	doctor := s.Run("doctor", "--database-url", s.AsRole(role)).Stdout
 	require.Contains(t, doctor, "GRANT INSERT ON TABLE public.projects TO")

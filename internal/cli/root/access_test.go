@@ -150,7 +150,8 @@ func TestManagedServers(t *testing.T) {
 
 		if attributes == "" {
 			s.RequireError(7, "CREATE ROLE", "migrate", "up")
-			// A provider creates the role with its own tools.
+			// The role cannot create sexton_owner. On a managed server, the provider's
+			// tools create it.
 			s.Exec(`CREATE ROLE sexton_owner NOLOGIN; GRANT sexton_owner TO managed`)
 		}
 		require.NotContains(t, s.OK("migrate", "up"), "GRANT")

@@ -119,8 +119,8 @@ func TestTablePrivilegesOfTheWorker(t *testing.T) {
 	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT has_table_privilege($1, 'organizations', 'DELETE')", s.Worker),
 		"no job deletes organizations")
 
-	// The names include a dollar quote that looks like the end of a block, a partition,
-	// and another schema. granting does not own all tables.
+	// One table has a name that contains a dollar quote, has a partition, and is in
+	// another schema. The role granting owns only some of the tables.
 	quoted := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	granting := s.CreateRole()
 	s.Exec(`CREATE SCHEMA away; CREATE TABLE away."o'$sexton$" (id bigint, project_id bigint) PARTITION BY LIST (id);
@@ -149,8 +149,8 @@ gone:
 		"a new partition gets the same privileges")
 }
 
-// The worker gets privileges on the tables below a retention rule that a deletion
-// reaches, and on no others.
+// The worker gets privileges on the tables that a deletion by a retention rule reaches
+// through foreign keys, and on no other tables.
 func TestPrivilegesBelowRetentionRules(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)

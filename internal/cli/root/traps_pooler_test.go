@@ -12,9 +12,10 @@ import (
 )
 
 // If the role lacks its search_path setting, sessions behind a transaction pooler start
-// with another search_path. No function of another role runs in that case either:
-// transactions set the pinned path first, and the operands of other statements match the
-// operators of Postgres exactly.
+// with the search_path of the server. Functions of other roles still do not run.
+// Transactions first set a fixed search_path. In other statements, the types of operands
+// match the operators of Postgres exactly, so that Postgres does not choose an operator
+// of another role.
 func TestNoCodeOfOtherRolesRunsThroughAPooler(t *testing.T) {
 	t.Parallel()
 	for _, as := range []string{"superuser", "worker"} {

@@ -22,9 +22,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// trapsSQL creates functions, operators, casts and types in schema public. An unqualified
-// name in one of Sexton's statements can match such a trap as well as the object of
-// Postgres. Each trap increments the sequence ran and raises an error.
+// trapsSQL creates functions, operators, casts and types in schema public, called traps.
+// If one of Sexton's statements has an unqualified name, Postgres can resolve it to a
+// trap. Each trap increments the sequence ran and raises an error.
 //
 // The functions have the signatures of the Postgres functions in traps.names; "any" and
 // anyarray become text and bigint. The operators have combinations of types for which
@@ -97,7 +97,7 @@ END;
 $do$`
 
 // trapTypes returns the types for which trapsSQL creates operators in all combinations.
-// Without Long, it returns only the types of keys and states.
+// Only long tests use all types. Other tests use the types of keys and states.
 func trapTypes() string {
 	if pgtest.Long {
 		return `{text,varchar,name,int2,int4,int8,timestamptz,date,jsonb,oid,regclass,"\"char\"",text[],int8[],float8,bool}`
@@ -175,8 +175,9 @@ func trapSite(t *testing.T, as string) (s clitest.RoleSite, url string) {
 	require.Greater(t, pgtest.Scalar[int64](t, s.Database,
 		"SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc WHERE pronamespace = 'public'::regnamespace"), int64(1000))
 
-	// Runs query prepared transactions, because such a transaction may insert children of
-	// deleted parents.
+	// This prepared transaction makes Postgres evaluate the conditions on
+	// pg_prepared_xacts. Runs read this view, because a prepared transaction may insert
+	// children of deleted parents.
 	s.Exec("BEGIN; UPDATE issues SET title = 'changed' WHERE id = 3; PREPARE TRANSACTION '" + other + "'")
 	t.Cleanup(func() { rollbackPrepared(t, s) })
 

@@ -200,8 +200,8 @@ func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 	})
 }
 
-// One database must not be configured under two names, because each name would treat the
-// triggers of the other as surplus.
+// Configuring one database under two names is an error, because each name would treat the
+// triggers of the other name as surplus.
 func TestOneDatabaseUnderTwoNames(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

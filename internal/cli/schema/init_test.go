@@ -189,8 +189,8 @@ func requireSameForeignKeys(t *testing.T, native *pgtest.Database, s *clitest.Si
 		WHERE contype = 'f' AND conparentid = 0 AND convalidated AND connamespace = 'public'::regnamespace`
 	want := native.Rows(keys)
 	for _, row := range want {
-		// A definition has its columns in the order of the primary key, and so has the
-		// restored foreign key.
+		// A definition lists its columns in the order of the primary key. The restored
+		// foreign key has the same order.
 		row[1] = strings.ReplaceAll(row[1], `(payment, "the day") REFERENCES payment(payment_id, paid_on)`,
 			`("the day", payment) REFERENCES payment(paid_on, payment_id)`)
 	}
@@ -262,7 +262,8 @@ loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
 		for line := range strings.Lines(steps) {
 			switch line = strings.TrimSpace(line); {
 			case again > 0 && strings.HasPrefix(line, "CREATE INDEX"):
-			// This step contains placeholders for roles.
+			// `sexton grants` is not run, because the printed command contains
+			// placeholders for roles.
 			case strings.HasPrefix(line, "sexton grants "):
 			case strings.HasPrefix(line, "sexton "):
 				run(strings.Fields(line)[1:]...)
@@ -316,7 +317,7 @@ func TestInitWithExistingFiles(t *testing.T) {
 	require.Equal(t, 2, s.Run("init", "--add", "--tables", "invoice").Code)
 	require.NotContains(t, text(), "support")
 
-	// The file has only a comment.
+	// Definitions are added to a file that has only a comment.
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.WriteFile(path, []byte("# Of our tables."), 0o600))
 	s.OK("init", "--add", "--tables", "invoice")

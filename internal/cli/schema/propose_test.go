@@ -88,7 +88,7 @@ func TestEstimatesOfForeignKeys(t *testing.T) {
 }
 
 // WayBack returns the statements that add a foreign key in place of a definition, or the
-// reason why there is none.
+// reason why no foreign key can replace it.
 func TestWayBack(t *testing.T) {
 	t.Parallel()
 	long := "x" + strings.Repeat("ä", 31)
@@ -116,7 +116,8 @@ func TestWayBack(t *testing.T) {
 			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_d_fkey1";`, "",
 		},
 		long: {
-			// The name is shortened before a letter that would exceed 63 bytes.
+			// The name is cut before a letter of several bytes, because the complete
+			// letter would exceed the limit of 63 bytes.
 			`ALTER TABLE "public"."c" ADD CONSTRAINT "c_` + long[:55] + `_fkey" FOREIGN KEY ("` + long +
 				`") REFERENCES "public"."p" ("id") ON DELETE CASCADE NOT VALID;`,
 			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_` + long[:55] + `_fkey";`, "",

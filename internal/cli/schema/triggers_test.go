@@ -69,7 +69,8 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 }
 
 // If the definition files change, triggers status and doctor report it, and the job is
-// skipped until `triggers install` installs the new definitions. Comments are no change.
+// skipped until `triggers install` installs the new definitions. A changed comment is not
+// reported.
 func TestTriggersStatusAfterChangedDefinitions(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
