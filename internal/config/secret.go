@@ -173,8 +173,8 @@ func (v *validator) secretFile(key, path string, secret *Secret) {
 	text, err := readSecret(path)
 	if err != nil {
 		v.fail(file, err.Error(), "")
-		// A secret that is not empty suppresses further findings about missing
-		// credentials.
+		// After an error, a placeholder replaces the secret. An empty secret would cause
+		// further findings about missing credentials.
 		text = mask
 	}
 	*secret = Secret(text)

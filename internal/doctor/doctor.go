@@ -242,7 +242,8 @@ func (t Target) checks() []check {
 	reading := func(run func(context.Context, pgx.Tx) ([]Finding, error)) func(context.Context) ([]Finding, error) {
 		return func(ctx context.Context) ([]Finding, error) { return t.read(ctx, run) }
 	}
-	// Postgres does not allow LISTEN during recovery.
+	// The LISTEN check requires a server that accepts writes, because Postgres does not
+	// allow LISTEN during recovery.
 	writable := func(passed map[string]bool) bool { return passed["recovery"] }
 	sameRole := func(map[string]bool) bool { return !t.Role.Other }
 	known := func(map[string]bool) bool { return t.Installed && t.Parents != nil }

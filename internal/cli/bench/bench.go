@@ -137,7 +137,7 @@ func positiveFlags(cmd *cobra.Command) (err error) {
 func siteSettings() map[string]string {
 	return map[string]string{
 		"fsync": "on", "shared_buffers": "256MB",
-		// Both settings prevent checkpoints during a measurement.
+		// checkpoint_timeout and max_wal_size prevent checkpoints during a measurement.
 		"checkpoint_timeout": "1h", "max_wal_size": "8GB",
 	}
 }

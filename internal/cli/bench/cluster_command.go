@@ -108,7 +108,8 @@ func (g *Cluster) open(ctx context.Context, url string, s dataSet, o WorkerOptio
 		Pass: func(ctx context.Context) (Pass, error) {
 			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: all.Databases[0].Name})
 			if err == nil {
-				// A run whose context was canceled returns no error.
+				// Return the context's error, because a run whose context was canceled
+				// returns no error.
 				err = ctx.Err()
 			}
 			if err != nil {
@@ -137,14 +138,15 @@ func passOf(report jobrun.Report) (Pass, error) {
 	var stats struct {
 		loosefk.Stats
 
-		// Deleted is a statistic of retention_cleanup.
+		// Deleted is a statistic that only retention_cleanup reports: the number of
+		// deleted rows by table.
 		Deleted map[string]int64 `json:"deleted"`
 	}
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {
 		return Pass{}, fmt.Errorf("decode statistics: %w", err)
 	}
 	pass := Pass{
-		// A run with errors leaves the failed rows to the next run.
+		// More is also true after errors, because the next run retries the failed rows.
 		More: report.Outcome == jobrun.OverLimit || len(stats.Errors) > 0,
 		Rows: stats.DeleteCount + stats.UpdateCount, Finished: stats.Processed,
 	}

@@ -392,7 +392,8 @@ func (c comparison) ratios() Row {
 		{"ratio_to_one_statement", "sexton / one statement", "%.2f", c.ratioTo(oneStatement, measured.rowsPerSecond)},
 		{"ratio_to_native", "/ native", "%.2f", c.ratioTo(nativeCascade, measured.rowsPerSecond)},
 		{"ratio_to_one_connection", "/ one connection", "%.2f", c.ratioTo(oneConnection, measured.rowsPerSecond)},
-		// During its DELETE, the application waits and holds locks.
+		// The durations of the DELETE of the parents are compared, because the
+		// application waits and holds locks during this statement.
 		{"ratio_parent_delete_to_native", "DELETE / native", "%.4f", c.ratioTo(nativeCascade, deleteMS)},
 		{"ratio_wal_to_native", "WAL / native", "%.2f", c.ratioTo(nativeCascade, wal)},
 		{"parents", "parents", "%d", c.set.Targets},

@@ -81,7 +81,8 @@ func (g *Cluster) create(ctx context.Context, template string) (
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
 	drop = func() error {
-		// The database must be dropped even if the benchmark was interrupted.
+		// The context is not canceled with ctx, so that the database is dropped even if
+		// the benchmark was interrupted.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
 		_, err := g.Admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
@@ -89,7 +90,8 @@ func (g *Cluster) create(ctx context.Context, template string) (
 	}
 	statement := "CREATE DATABASE " + quoted + " TEMPLATE " + pgx.Identifier{cmp.Or(template, "template0")}.Sanitize()
 	if _, err := g.Admin.Exec(ctx, statement); err != nil {
-		// After an interruption, the database may have been created.
+		// Drop the database after an error, because an interrupted CREATE DATABASE may
+		// have created it.
 		return "", "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())
 	}
 	return name, databaseURL, drop, nil
@@ -98,12 +100,13 @@ func (g *Cluster) create(ctx context.Context, template string) (
 // withDatabase replaces the name of the database in a URL or in a keyword=value string.
 func withDatabase(connection, name string) (string, error) {
 	if !strings.HasPrefix(connection, "postgres://") && !strings.HasPrefix(connection, "postgresql://") {
-		// The last value of a keyword applies.
+		// The appended dbname takes precedence: if a keyword occurs twice, its last value
+		// applies.
 		return connection + " dbname=" + name, nil
 	}
 	u, err := url.Parse(connection)
 	if err != nil {
-		// The error of url.Parse would contain the password.
+		// The error of url.Parse is not returned, because it contains the password.
 		return "", errors.New("connection string cannot be parsed")
 	}
 	u.Path, u.RawPath = "/"+name, ""

@@ -74,10 +74,10 @@ database are checked there. If a database cannot be reached, its definitions are
 the exit code is 4.
 
 --repair inserts a tombstone for each orphaned key, as the parent's trigger would have, and wakes
-the workers, which delete or change the children. A key counts for the first definition that finds
-it. Read the report first. Do not repair while data is loaded children first, or if keys of deleted
-parents are used again: rows that are inserted under an orphaned key, before its new parent, are
-deleted while the tombstone of that key is pending.`,
+the workers, which delete or change the children. If several definitions find a key, it is counted
+for the first of them. Read the report first. Do not repair while children are loaded before their
+parents, or if keys of deleted parents are used again: while the tombstone of a key is pending, rows
+that are inserted with this key before its new parent are deleted.`,
 		Example: "  sexton audit\n  sexton audit --table issues --json\n  sexton audit --repair",
 	}, func(ctx context.Context, _ []string) error { return audit(ctx, env, request) })
 	cmd.Flags().StringVar(&request.database, "database", "", "`NAME` of the database (default: all)")

@@ -134,7 +134,8 @@ func printMissing(w io.Writer, planned []plan.Definition) {
 			if one.database != "" {
 				place = "in database " + one.database + ", " + place
 			}
-			// A line break in a name would end the SQL comment.
+			// Line breaks are replaced by spaces, because a line break in a name would
+			// end the SQL comment.
 			_, _ = fmt.Fprintf(w, "\n-- %s: %s\n%s\n", place,
 				strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
 		}

@@ -100,7 +100,7 @@ func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 	_, _ = fmt.Fprintf(out, "%s  psql '%s'\n\n", started, server.URL(demoDatabase))
 	err = playOn(ctx, env, server, flags, out)
 	if !flags.exit && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		// Ctrl-C is the normal end of a demo without --exit.
+		// A demo without --exit ends with Ctrl-C, so the cancellation is not an error.
 		return nil
 	}
 	return err

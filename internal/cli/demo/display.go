@@ -97,7 +97,8 @@ func panel(s State, width, height int) []string {
 	lines = append(lines, "  Ctrl-C stops and removes everything.")
 	lines = lines[max(0, len(lines)-height+1):]
 	for i, line := range lines {
-		// Some terminals wrap a line that fills the last column.
+		// Lines are shorter than the terminal, because some terminals wrap a line that
+		// fills the last column.
 		if letters := []rune(line); len(letters) >= width {
 			lines[i] = string(letters[:width-1])
 		}

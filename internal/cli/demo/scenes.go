@@ -175,7 +175,8 @@ func (s *stage) ghostUsers() *scene {
 				err := s.scan(ctx, "SELECT sexton.delete_user($1, "+administrator+", $2)",
 					[]any{user, (len(deleted)+1)%5 == 0}, &queued)
 				switch {
-				// The only owner of a group must not be deleted.
+				// delete_user refuses the only owner of a group. The scene does not try
+				// that user again.
 				case pgcatalog.SQLState(err) == "SX012" || err == nil && !queued:
 					refused = append(refused, user)
 				case err != nil:

@@ -63,7 +63,8 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 			c, wait = next, installation.RetryFirst
 			log = env.Logger(c.Config)
 		case ctx.Err() == nil && database.Lost(err) && !flags.failFast:
-			// The connection to a database can be lost at any step of the start.
+			// Start again after a pause, because the connection to a database can be lost
+			// at any step of the start.
 			log.WarnContext(ctx, "database_unreachable_at_start", "database", c.Jobs.Database, "error", err,
 				"wait_ms", wait.Milliseconds())
 			if pace.Sleep(ctx, wait) != nil {

@@ -128,8 +128,8 @@ func printGrants(w io.Writer, blocks []grantBlock) {
 	if len(blocks) == 0 {
 		_, _ = fmt.Fprintln(w, "-- no privileges are missing")
 	}
-	// A line break in the name of a role would end the SQL comment, and psql would run
-	// the rest of the name.
+	// Line breaks in the name of a role are replaced by spaces. Otherwise, psql would run
+	// the part of the name after the line break as SQL.
 	lineEnds := strings.NewReplacer("\n", " ", "\r", " ")
 	for _, block := range blocks {
 		role := "role " + block.Role
