@@ -66,7 +66,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		<-l.open
-		return nil, err //nolint:wrapcheck // net/http checks its type.
+		return nil, err //nolint:wrapcheck // net/http checks the error's type.
 	}
 	return conn, nil
 }
@@ -82,5 +82,5 @@ func (l *limited) release(_ net.Conn, state http.ConnState) {
 
 func (l *limited) Close() error {
 	l.close()
-	return l.Listener.Close() //nolint:wrapcheck // See Accept.
+	return l.Listener.Close() //nolint:wrapcheck // net/http checks the error's type.
 }

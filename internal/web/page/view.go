@@ -17,8 +17,8 @@ import (
 // shownReasons limits the reasons of a card.
 const shownOldest, shownReasons = 5, 2
 
-// state is the state of a card or a row. It determines the color. States with a higher
-// value are shown first.
+// state is the state of a card or a row. It determines the color. If the databases of a
+// job have different states, the job has the highest one.
 type state int
 
 const (
@@ -75,7 +75,7 @@ type headline struct {
 
 type heldJob struct{ Kind, Why string }
 
-// tableView is the card of a table with pending rows.
+// tableView is the card of a deletion table.
 type tableView struct {
 	components.Backlog
 
@@ -143,7 +143,8 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 	return v
 }
 
-// tableState returns the state of the job that processes the table.
+// tableState returns the state of a table's card. If rows are due, it is the state of the
+// job that processes the table.
 func (v *view) tableState(t components.Backlog) state {
 	switch {
 	case t.Unreachable != "" || len(t.Undefined) > 0:
@@ -202,7 +203,7 @@ func jobState(job operator.JobState) state {
 	return idle
 }
 
-// headline summarizes the state of the installation in one sentence.
+// headline summarizes the state of the installation, as a title and a text.
 func (v *view) headline() headline {
 	if v.Trouble != "" {
 		return headline{State: failed, Title: "The state cannot be read", Text: "The data is out of date."}
@@ -291,14 +292,15 @@ func (v *view) AllPaused() bool {
 	return !slices.ContainsFunc(v.Jobs, func(job jobView) bool { return !job.Paused })
 }
 
-// failureList has the failures that are retried, or those that were given up, by reason.
+// failureList has the reasons of failures that are retried, or of failures that were given
+// up.
 type failureList struct {
 	Title   string
 	Reasons []operator.Reason
 }
 
-// FailureLists returns two lists: failures that are retried, and failures that were given
-// up.
+// FailureLists returns a list of the failures that are retried and a list of those that
+// were given up. It omits empty lists.
 func (v *view) FailureLists() (lists []failureList) {
 	for _, givenUp := range []bool{false, true} {
 		list := failureList{Title: "To be retried"}

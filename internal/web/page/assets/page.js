@@ -1,19 +1,20 @@
-// Draws the backlog over time, and keeps what a reader is in the middle of when fragments are exchanged.
+// Draws the backlog over time. When htmx replaces fragments of the page, it keeps input, selected text, focus and
+// open elements.
 (function () {
   "use strict";
 
-  // Fragments. A form that somebody fills in, and text that somebody has marked, stay until that is over.
-  let answersButton = false;
-  let opened = [];
+  // A fragment is not replaced by a poll while the user fills in a form or selects text in it.
+  let isButtonResponse = false;
+  let openDetails = [];
   let focused = "";
-  let told = 0;
+  let noticeTimer = 0;
 
-  function busy(target) {
+  function isInUse(target) {
     const active = document.activeElement;
     const typing = active && target.contains(active) && active.matches("input:not([type=hidden])");
-    const marked = document.getSelection();
-    const marking = marked && !marked.isCollapsed && target.contains(marked.anchorNode);
-    return typing || marking || target.querySelector("details.act[open]") !== null;
+    const selection = document.getSelection();
+    const selecting = selection && !selection.isCollapsed && target.contains(selection.anchorNode);
+    return typing || selecting || target.querySelector("details.act[open]") !== null;
   }
 
   document.addEventListener("htmx:beforeRequest", function (event) {
@@ -24,22 +25,22 @@
   });
 
   document.addEventListener("htmx:beforeOnLoad", function (event) {
-    answersButton = event.detail.elt.id !== "poll";
-    offline(false);
+    isButtonResponse = event.detail.elt.id !== "poll";
+    showOffline(false);
   });
 
   document.addEventListener("htmx:oobBeforeSwap", function (event) {
     const target = event.detail.target;
-    if (!answersButton && busy(target)) {
+    if (!isButtonResponse && isInUse(target)) {
       event.detail.shouldSwap = false;
       return;
     }
-    opened = Array.from(target.querySelectorAll("details[open]"), (each) => each.id);
+    openDetails = Array.from(target.querySelectorAll("details[open]"), (each) => each.id);
     const active = document.activeElement;
     focused = active && target.contains(active) ? active.id : "";
   });
 
-  // Times are written for the reader's clock; the title has them in UTC.
+  // Appends the local time to each relative time that is at least a minute away. The tooltip has the time in UTC.
   function localTimes(within) {
     within.querySelectorAll("time:not([data-local])").forEach(function (each) {
       const at = new Date(each.dateTime);
@@ -51,7 +52,7 @@
     });
   }
 
-  // The chart has 24 hours a day, too.
+  // Formats a local time with a 24-hour clock, as the chart does.
   function local(at, near) {
     const clock = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
     return at.toLocaleString([], near ? clock : { month: "short", day: "numeric", ...clock });
@@ -61,29 +62,29 @@
 
   document.addEventListener("htmx:oobAfterSwap", function (event) {
     localTimes(document.getElementById(event.detail.target.id) || document.createElement("p"));
-    if (!answersButton) {
-      opened.forEach(function (id) {
+    if (!isButtonResponse) {
+      openDetails.forEach(function (id) {
         const each = document.getElementById(id);
         if (each) each.open = true;
       });
     }
-    const again = focused && document.getElementById(focused);
-    if (again) again.focus({ preventScroll: true });
+    const element = focused && document.getElementById(focused);
+    if (element) element.focus({ preventScroll: true });
   });
 
-  // What came of a button has been read after a while.
+  // Hide the message about the result of a button after 10 seconds.
   document.addEventListener("htmx:afterRequest", function (event) {
     if (event.detail.elt.id === "poll") return;
-    clearTimeout(told);
-    told = setTimeout(function () { document.getElementById("notice").hidden = true; }, 10000);
+    clearTimeout(noticeTimer);
+    noticeTimer = setTimeout(function () { document.getElementById("notice").hidden = true; }, 10000);
   });
 
-  function offline(is) {
-    document.getElementById("offline").hidden = !is;
+  function showOffline(offline) {
+    document.getElementById("offline").hidden = !offline;
   }
 
   ["htmx:sendError", "htmx:responseError", "htmx:timeout"].forEach(function (name) {
-    document.addEventListener(name, function () { offline(true); });
+    document.addEventListener(name, function () { showOffline(true); });
   });
 
   document.addEventListener("keydown", function (event) {
@@ -100,17 +101,17 @@
     }
   }, true);
 
-  // The chart, which the whole page has.
+  // Only the whole page has the chart. A page of one job or of failures ends here.
   const section = document.getElementById("history");
   if (!section) return;
-  const place = document.getElementById("chart");
+  const container = document.getElementById("chart");
   const legend = document.getElementById("chart-legend");
-  const every = 10000;
-  let drawn = null;
-  let known = null;
-  const left = new Set(); // The labels of series that the reader has switched off.
+  const refreshEvery = 10000;
+  let plot = null;
+  let chartData = null;
+  const hidden = new Set(); // The labels of series that the user has hidden.
 
-  function chosen(name) {
+  function selected(name) {
     return document.querySelector("input[name=" + name + "]:checked").value;
   }
 
@@ -122,40 +123,40 @@
     return color("--series-" + (index % 6 + 1));
   }
 
-  function age(seconds) {
+  function formatAge(seconds) {
     if (seconds < 60) return Math.round(seconds) + " s";
     if (seconds < 3600) return Math.round(seconds / 60) + " min";
     if (seconds < 86400) return Math.round(seconds / 360) / 10 + " h";
     return Math.round(seconds / 8640) / 10 + " d";
   }
 
-  // Counting stops at 10,000, as on the cards.
-  function rows(count) {
+  // Formats a number of rows. Workers stop counting at 10,000.
+  function formatRows(count) {
     return count >= 10000 ? "10,000+" : Math.round(count).toLocaleString("en");
   }
 
-  function perSecond(rate) {
+  function formatRate(rate) {
     return (rate >= 10 ? Math.round(rate) : Math.round(rate * 100) / 100).toLocaleString("en") + "/s";
   }
 
-  function written(value) {
+  function formatValue(value) {
     if (value === null || value === undefined) return "–";
-    return { oldest: age, rate: perSecond, pending: rows }[chosen("measure")](value);
+    return { oldest: formatAge, rate: formatRate, pending: formatRows }[selected("measure")](value);
   }
 
-  // The last value of a series is that of now; no run has ended in this very moment, so that a rate has none.
-  function last(values) {
+  // Returns the index of the last value that is not null. A rate has no value for the present moment.
+  function lastIndex(values) {
     return values.findLastIndex((value) => value !== null && value !== undefined);
   }
 
   function showLegend(index) {
     const focused = document.activeElement && legend.contains(document.activeElement) ? document.activeElement.value : "";
-    legend.replaceChildren.apply(legend, known.series.map(function (series, i) {
+    legend.replaceChildren.apply(legend, chartData.series.map(function (series, i) {
       const item = document.createElement("li");
       const button = document.createElement("button");
       button.className = "series";
       button.value = series.label;
-      button.setAttribute("aria-pressed", String(!left.has(series.label)));
+      button.setAttribute("aria-pressed", String(!hidden.has(series.label)));
       const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       svg.setAttribute("width", "12");
       svg.setAttribute("height", "12");
@@ -166,46 +167,46 @@
       dot.setAttribute("r", "5");
       dot.setAttribute("fill", seriesColor(i));
       svg.append(dot);
-      const values = series[chosen("measure")];
+      const values = series[selected("measure")];
       const value = document.createElement("b");
-      value.textContent = written(values[index === null ? (chosen("measure") === "rate" ? last(values) : values.length - 1) : index]);
+      value.textContent = formatValue(values[index === null ? (selected("measure") === "rate" ? lastIndex(values) : values.length - 1) : index]);
       const label = document.createElement("code");
       label.textContent = series.label;
       button.append(svg, label, value);
       item.append(button);
       return item;
     }));
-    const again = focused && legend.querySelector('button[value="' + CSS.escape(focused) + '"]');
-    if (again) again.focus({ preventScroll: true });
+    const element = focused && legend.querySelector('button[value="' + CSS.escape(focused) + '"]');
+    if (element) element.focus({ preventScroll: true });
   }
 
   legend.addEventListener("click", function (event) {
     const button = event.target.closest("button");
     if (!button) return;
-    if (!left.delete(button.value)) left.add(button.value);
+    if (!hidden.delete(button.value)) hidden.add(button.value);
     draw();
   });
 
-  // A dozen moments in words, for readers who do not see the drawing.
+  // Writes about 12 points in time to a table, for users who cannot see the chart.
   function showTable() {
-    const measure = chosen("measure");
+    const measure = selected("measure");
     const table = document.createElement("table");
     const head = table.createTHead().insertRow();
-    const step = Math.max(1, Math.ceil(known.at.length / 12));
-    ["Time"].concat(known.series.map((series) => series.label)).forEach(function (text) {
+    const step = Math.max(1, Math.ceil(chartData.at.length / 12));
+    ["Time"].concat(chartData.series.map((series) => series.label)).forEach(function (text) {
       const cell = document.createElement("th");
       cell.scope = "col";
       cell.textContent = text;
       head.append(cell);
     });
     const body = table.createTBody();
-    for (let i = known.at.length - 1; i >= 0; i -= step) {
+    for (let i = chartData.at.length - 1; i >= 0; i -= step) {
       const row = body.insertRow();
       const time = document.createElement("th");
       time.scope = "row";
-      time.textContent = local(new Date(known.at[i] * 1000), false);
+      time.textContent = local(new Date(chartData.at[i] * 1000), false);
       row.append(time);
-      known.series.forEach(function (series) { row.insertCell().textContent = written(series[measure][i]); });
+      chartData.series.forEach(function (series) { row.insertCell().textContent = formatValue(series[measure][i]); });
     }
     document.querySelector("#chart-table div").replaceChildren(table);
   }
@@ -219,84 +220,92 @@
     }, more);
   }
 
-  // What the drawing was made for: as long as it stays, only the data is exchanged, and the cursor stays where it is.
-  let shape = "";
+  // The settings for which the chart was created. If they are the same, draw only replaces the data, so that the
+  // cursor keeps its position.
+  let plotSettings = "";
 
   function draw() {
-    if (!known) return;
-    const measure = chosen("measure");
-    const data = [known.at].concat(known.series.map((series) => series[measure]));
+    if (!chartData) return;
+    const measure = selected("measure");
+    const data = [chartData.at].concat(chartData.series.map((series) => series[measure]));
     const log = document.querySelector("input[name=log]").checked;
-    const needed = [measure, log, known.span, color("--ink")].concat(known.series.map((series) => series.label + left.has(series.label))).join("\n");
-    if (drawn && shape === needed) {
-      drawn.setData(data);
+    const settings = [measure, log, chartData.span, color("--ink")]
+      .concat(chartData.series.map((series) => series.label + hidden.has(series.label))).join("\n");
+    if (plot && plotSettings === settings) {
+      plot.setData(data);
     } else {
-      if (drawn) drawn.destroy();
-      shape = needed;
-      drawn = new uPlot(options(measure, log), data, place);
+      if (plot) plot.destroy();
+      plotSettings = settings;
+      plot = new uPlot(options(measure, log), data, container);
     }
-    place.setAttribute("aria-label", { pending: "Rows that wait", oldest: "Age of the oldest row that waits", rate: "Rows finished per second" }[measure] +
-      " in each deletion table, over time; the table below has the values");
+    const titles = { pending: "Pending rows", oldest: "Age of the oldest pending row", rate: "Rows finished per second" };
+    container.setAttribute("aria-label",
+      titles[measure] + " in each deletion table, over time; the table below has the values");
     showTable();
-    showLegend(drawn.cursor.idx === undefined ? null : drawn.cursor.idx);
-    section.dataset.drawn = String(known.at.length);
+    showLegend(plot.cursor.idx === undefined ? null : plot.cursor.idx);
+    section.dataset.drawn = String(chartData.at.length);
   }
 
   function options(measure, log) {
     return {
-      width: place.clientWidth,
-      height: place.clientHeight,
+      width: container.clientWidth,
+      height: container.clientHeight,
       legend: { show: false },
       cursor: { y: false, points: { size: 7 } },
       scales: {
-        // A young history has the whole width, from five minutes on.
-        x: { range: () => [Math.max(known.now - known.span, Math.min(known.at[0], known.now - 300)), known.now] },
-        // Zero lies on a scale of arcsines, which is logarithmic above 1.
+        // A history that is shorter than the time span has the whole width, unless it is shorter than five minutes.
+        x: {
+          range: () => [
+            Math.max(chartData.now - chartData.span, Math.min(chartData.at[0], chartData.now - 300)),
+            chartData.now,
+          ],
+        },
+        // Distribution 4 is an inverse hyperbolic sine. It is logarithmic above 1 and, unlike a logarithm, defined for 0.
         y: { distr: log ? 4 : 1, range: (self, low, high) => [0, Math.max({ oldest: 10, rate: 1, pending: 5 }[measure], (high || 0) * (log ? 1.5 : 1.1))] },
       },
       axes: [
-        axis({ space: 74, values: [ // A time with seconds is some 55 pixels wide.
+        axis({ space: 74, values: [ // A time with seconds is about 55 pixels wide.
           [86400, "{MMM} {D}", null, null, null, null, null, null, 1],
           [60, "{HH}:{mm}", null, null, null, null, null, null, 1],
           [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1],
         ] }),
-        axis({ size: 62, values: (self, ticks) => ticks.map((tick) => tick === null ? "" : measure === "oldest" ? age(tick) : tick.toLocaleString("en")) }),
+        axis({ size: 62, values: (self, ticks) => ticks.map((tick) => tick === null ? "" : measure === "oldest" ? formatAge(tick) : tick.toLocaleString("en")) }),
       ],
-      series: [{}].concat(known.series.map((series, i) => ({
+      series: [{}].concat(chartData.series.map((series, i) => ({
         label: series.label,
-        show: !left.has(series.label),
+        show: !hidden.has(series.label),
         stroke: seriesColor(i),
         width: 2,
-        fill: known.series.length === 1 ? seriesColor(0) + "1f" : undefined,
+        fill: chartData.series.length === 1 ? seriesColor(0) + "1f" : undefined,
         points: { show: false },
       }))),
       hooks: { setCursor: [(self) => showLegend(self.cursor.idx === undefined ? null : self.cursor.idx)] },
     };
   }
 
-  let asked = 0;
+  let requests = 0;
   function refresh() {
     if (document.hidden) return;
-    const mine = ++asked;
-    fetch("/history?span=" + encodeURIComponent(chosen("span")), { headers: { Accept: "application/json" } })
+    const request = ++requests;
+    fetch("/history?span=" + encodeURIComponent(selected("span")), { headers: { Accept: "application/json" } })
       .then((answer) => answer.ok ? answer.json() : Promise.reject(new Error(answer.statusText)))
-      .then(function (read) {
-        if (mine !== asked) return; // Another stretch has been chosen meanwhile.
-        known = read;
-        section.hidden = known.series.length === 0;
+      .then(function (data) {
+        if (request !== requests) return; // A later request has been sent, for example for another time span.
+        chartData = data;
+        section.hidden = chartData.series.length === 0;
         draw();
       })
-      .catch(() => {}); // The poll beside it says that no worker answers.
+      .catch(() => {}); // The poll of the page shows that the worker does not answer.
   }
 
   section.addEventListener("change", function (event) {
     if (event.target.name === "span") refresh(); else draw();
   });
   new ResizeObserver(function () {
-    if (drawn && place.clientWidth > 0) drawn.setSize({ width: place.clientWidth, height: place.clientHeight });
-  }).observe(place);
+    if (plot && container.clientWidth > 0) plot.setSize({ width: container.clientWidth, height: container.clientHeight });
+  }).observe(container);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   document.addEventListener("visibilitychange", refresh);
-  setInterval(refresh, every);
+  setInterval(refresh, refreshEvery);
   refresh();
 })();
