@@ -2,7 +2,7 @@ package batch
 
 import (
 	"context"
-	"crypto/md5" //nolint:gosec // The name of a session.
+	"crypto/md5" //nolint:gosec // The hash only names a session.
 	"errors"
 	"fmt"
 	"slices"

@@ -4,6 +4,8 @@
 //
 //	begin_batch ─► search_path ─► the caller's statements ─► COMMIT ─► RESET ALL
 //
+// The statements before those of the caller are the frame.
+//
 // Invariant: a transaction only commits if its lease is the current one. The function
 // begin_batch compares the fencing token of the lease. It also sets timeouts, for this
 // transaction only, so that no setting leaks through a transaction pooler.

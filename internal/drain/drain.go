@@ -243,8 +243,8 @@ func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) 
 }
 
 // mustAwaitEvents reports whether an edge must wait because an earlier edge, whose
-// deleted rows emit events, has rows left. ON DELETE CASCADE from the rows of the edge
-// could delete those rows without their event.
+// deleted rows emit events, has rows left. Deleting rows of the waiting edge could delete
+// rows of the earlier edge by ON DELETE CASCADE, without their event.
 func mustAwaitEvents(e *Edge, left []*Edge) bool {
 	return !e.Updates() && slices.ContainsFunc(left, func(earlier *Edge) bool { return earlier.EmitsEvent })
 }
@@ -268,9 +268,9 @@ func (p *Pass) edgeObstacle(e *Edge) *batch.Fault {
 const manyEdges = 10
 
 // selectEdges returns the edges to drain. If the parent is living or has more than
-// manyEdges edges, it queries which edges have rows and leaves out the others. The
-// recheck finds rows that are inserted into these later. If an edge that refuses the
-// deletion (Edge.Refusal) has rows, the key has an attempt and done is true.
+// manyEdges edges, it queries which edges have rows and leaves out the other edges. The
+// recheck finds rows that are inserted there later. If an edge that refuses the deletion
+// (Edge.Refusal) has rows, the key has an attempt and done is true.
 func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (selected []*Edge, done bool, err error) {
 	if len(edges) > manyEdges || c.parent.lives() {
 		selected, err := s.edgesWithRows(ctx, c, edges)

@@ -20,7 +20,7 @@ var errNoConnection = errors.New("could not reconnect after a lost connection")
 
 const (
 	// mostTimeouts is the number of single keys whose statements may time out in a row
-	// before their edge is held.
+	// before the pass stops the work on their edge.
 	mostTimeouts = 3
 	// heldFor is the time for which tombstones are deferred that cannot be finished until
 	// an operator has fixed the cause.
@@ -41,8 +41,8 @@ const (
 )
 
 // handleError handles the error of a chunk. Depending on the error it ends the session,
-// holds the edge, divides the chunk, returns the chunk to the queue, defers it, or
-// records an attempt if the chunk has a single key.
+// stops the work on the edge, divides the chunk or returns it to the queue. It may also
+// defer the chunk or, if the chunk has a single key, record an attempt.
 func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 	switch {
 	case err == nil:
@@ -95,10 +95,10 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 func isNewChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState == "23001" }
 
 // handleFault handles a fault that the server reported. e is the edge of the failed
-// statement, or nil. Depending on the fault it defers the chunk, holds the edge, divides
-// the chunk, or records an attempt. A fault that a row may cause, for example in a
-// trigger, divides the chunk until the failing key is isolated. A fault of a living
-// parent's key always counts as an attempt, unless the fault is a lock.
+// statement, or nil. Depending on the fault it defers the chunk, stops the work on the
+// edge, divides the chunk, or records an attempt. A fault that a row may cause, for
+// example in a trigger, divides the chunk until the failing key is isolated. A fault of a
+// living parent's key always counts as an attempt, unless the fault is a lock.
 func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fault) error {
 	switch {
 	case f.Lock():
@@ -203,7 +203,7 @@ func (p *Pass) holdParent(parent *Parent, f batch.Fault) {
 }
 
 // countTimeout counts a timeout of a single key in an edge. After mostTimeouts in a row,
-// it holds the edge.
+// it stops the work on the edge.
 func (p *Pass) countTimeout(e *Edge, f batch.Fault) {
 	p.mu.Lock()
 	e.timeouts++

@@ -102,8 +102,9 @@ func (s *session) removeFinished(ctx context.Context, c *chunk) error {
 	return err
 }
 
-// drainLocked waits for locked rows of the parent and of its edges and changes them. If a
-// lock is not released in time, it defers the chunk and returns true.
+// drainLocked waits until other sessions release the parent's row and the rows of its
+// edges, and changes the rows of the edges. It returns true if this session has no more
+// work with the chunk, for example because a lock was not released in time.
 func (s *session) drainLocked(ctx context.Context, c *chunk, edges []*Edge) (done bool, _ error) {
 	if c.parent.lives() {
 		holder, err := s.awaitParent(ctx, c)

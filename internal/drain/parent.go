@@ -75,7 +75,8 @@ type Edge struct {
 	// identifies as duplicates, in a statement before the move.
 	OnDuplicate, Duplicates *Edge
 	// Tree, if set, deletes rows and all rows that refer to them. It is used if the
-	// direct statement takes too long. If only is not nil, it deletes only those rows.
+	// direct statement takes too long. If only is not nil, Tree deletes only the rows at
+	// these positions.
 	Tree func(ctx context.Context, in *TreeSession, t Tombstone, only []pgtype.TID) error
 	// MayKeep reports that a trigger, rule or policy of the leaf may keep rows or write
 	// other rows.

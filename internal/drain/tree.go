@@ -606,9 +606,9 @@ func (c *Cycle) Failed(err error) error {
 	return err
 }
 
-// RetryCycle reports whether a cycle should be tried again immediately: it was left
-// because a row of it changed, or one was inserted, after they were read. A trigger or
-// rule that keeps rows looks the same, so the number of retries in a row is limited.
+// RetryCycle reports whether a cycle should be tried again immediately. A cycle is left
+// if a row was changed or inserted after the cycle was read. A trigger or rule that keeps
+// rows looks the same, so the number of retries in a row is limited.
 func (t *Tree) RetryCycle() bool {
 	if !t.leftCycle || t.cycleRetries >= mostConflicts {
 		return false

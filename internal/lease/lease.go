@@ -178,7 +178,7 @@ func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row 
 	}
 	defer conn.Release()
 	l.requested = time.Now()
-	return l.manager.Jobs.Names.Queries(conn).LeaseBegin(ctx, params) //nolint:wrapcheck // likewise
+	return l.manager.Jobs.Names.Queries(conn).LeaseBegin(ctx, params) //nolint:wrapcheck // Begin names the lease
 }
 
 // claim reserves a key for an acquisition. It returns false if the key is already being

@@ -142,8 +142,8 @@ func usageErrorf(format string, args ...any) error {
 // lines, because jobs with equal arguments share one line.
 const riverWindow = 200
 
-// listJobs lists the jobs of River that failed: those that wait for another attempt, and
-// those that have none left. It omits jobs whose rows another source lists.
+// listJobs lists the failed jobs of River, whether or not they have attempts left. It
+// omits jobs whose rows another source lists.
 func listJobs(ctx context.Context, all *installation.Connections,
 	limit int,
 ) (failures []components.Failure, more bool, err error) {

@@ -25,7 +25,7 @@ import (
 // PlannedDatabase is one entry of `sexton plan --json`.
 type PlannedDatabase struct {
 	Database     string `json:"database"`
-	*plan.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
+	*plan.Result        //nolint:embeddedstructfieldcheck // the fields have the order of the JSON document
 	// Jobs are the other enabled jobs with rows in the database. It is absent if no other
 	// job has rows.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
@@ -86,7 +86,7 @@ func planLosses(ctx context.Context, all *installation.Bound, db database.Databa
 // PlannedJob previews the work of a job other than the cleanup of loose foreign keys.
 type PlannedJob struct {
 	Kind               string `json:"kind"`
-	components.Planned        //nolint:embeddedstructfieldcheck // the order is that of the document
+	components.Planned        //nolint:embeddedstructfieldcheck // the fields have the order of the JSON document
 
 	// Unit is the noun for a due row.
 	Unit string `json:"unit"`
@@ -174,7 +174,7 @@ type Foreseen struct {
 	UserID  *dml.ID `json:"user_id,omitempty"`
 	// The keys of the maps are table.column for nullified rows of groups, for rows below
 	// a user, and for rows that loose foreign keys change.
-	*dml.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
+	*dml.Foresight //nolint:embeddedstructfieldcheck // the fields have the order of the JSON document
 	// Remote is the number of definitions whose children are in other databases, where
 	// they are not counted.
 	Remote int `json:"remote,omitempty"`

@@ -26,8 +26,8 @@ const lastRunsCap = 10_000
 // Gauges reads the values of a worker's metrics.
 type Gauges struct {
 	All *installation.Connections
-	// Noted has the parents of each database that the worker has bound, if they are
-	// known.
+	// Noted has the parent tables of the definitions that the worker has resolved, by
+	// database.
 	Noted         *riverjobs.Bindings
 	Subscriptions []*listen.Subscription
 	Log           *slog.Logger

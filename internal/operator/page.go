@@ -73,9 +73,10 @@ type Overview struct {
 	Failures Failures
 	Runs     []dbsqlc.RunsRecentRow
 	Changes  []database.Change
-	// Groups are scheduled for deletion, in the order in which they fall due.
+	// Groups are the groups that are scheduled for deletion, in the order in which they
+	// fall due.
 	Groups []groupschedule.Group
-	// Kept are deletions that can be restored.
+	// Kept has the newest deletions that can be restored.
 	Kept *Kept
 }
 

@@ -46,7 +46,7 @@ type Reading struct {
 	// ones.
 	ReloadErrors []ReloadError `json:"reload_errors,omitempty"`
 
-	// Workers are those that sent a heartbeat lately.
+	// Workers are the workers that sent a heartbeat lately.
 	Workers []dbsqlc.ClientsAliveRow `json:"-"`
 }
 
@@ -86,7 +86,7 @@ func Defined(all *installation.Connections) components.Source {
 	) {
 		defs, err := installation.LoadDefinitions(all.Config)
 		if err != nil {
-			return nil, nil //nolint:nilerr // see above
+			return nil, nil //nolint:nilerr // other commands report the error
 		}
 		parents, _, err := loosefk.Resolve(ctx, all.Sites(), defs)
 		if err != nil {
@@ -96,12 +96,12 @@ func Defined(all *installation.Connections) components.Source {
 	}}
 }
 
-// Bound returns a source with the parents of bound definitions.
+// Bound returns a source with the parents of resolved definitions.
 func Bound(all *installation.Bound) components.Source {
 	return components.Source{Connections: all.Connections, Defined: all.RecordedParents}
 }
 
-// Noted returns a source with the parents that a worker has bound.
+// Noted returns a source with the parents of the definitions that a worker has resolved.
 func Noted(all *installation.Connections, bindings *riverjobs.Bindings) components.Source {
 	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string,
 		error,
@@ -278,7 +278,7 @@ func readLeader(ctx context.Context, jobs database.Database, silence time.Durati
 	var l Leader
 	err := jobs.Pool.QueryRow(ctx, jobs.Names.Render(sqlText("leader"))).Scan(&l.Leader, &l.Until)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil //nolint:nilnil // no leader is an answer
+		return nil, nil //nolint:nilnil // a missing leader is not an error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the leader of the schedules: %w", err)

@@ -18,7 +18,7 @@ type Readiness struct {
 	Subscriptions []*listen.Subscription
 	heart         *heartbeat.Heart
 	// stopping is cancelled when the worker must stop.
-	stopping context.Context //nolint:containedctx // the process's, beside that of each check
+	stopping context.Context //nolint:containedctx // the context of the process, not of one check
 }
 
 // NewReadiness returns the readiness of a worker that stops when the context is
@@ -30,7 +30,7 @@ func NewReadiness(stopping context.Context, all *installation.Connections, subsc
 }
 
 // Check checks all databases in parallel. The worker is not ready if the jobs database
-// has a problem. Check only reports problems of other databases.
+// has a problem. Problems of other databases are reported, but the worker is still ready.
 func (r *Readiness) Check(ctx context.Context) web.Readiness {
 	result := web.Readiness{Databases: make([]web.DatabaseState, len(r.all.Databases))}
 	var checking sync.WaitGroup

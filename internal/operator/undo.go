@@ -114,7 +114,7 @@ func (d Deletion) Rows() (rows int64) {
 	return rows
 }
 
-// KeySummary lists the first keys and the number of the others.
+// KeySummary lists the first keys of the deletion and the number of further keys.
 func (d Deletion) KeySummary() string {
 	keys := render.Listed(d.Keys)
 	if more := d.Tables[0].Rows - int64(len(d.Keys)); more > 0 && keys != "" {
@@ -151,7 +151,7 @@ type Undone struct {
 	ended chan struct{}
 }
 
-// Incomplete reports whether a row was not restored.
+// Incomplete reports whether the restore failed or left a row.
 func (u *Undone) Incomplete() bool { return u.Err != nil || u.Report != nil && u.Report.LeftRows > 0 }
 
 // Outcome describes the result, or returns "" while the restore is running.
@@ -226,7 +226,7 @@ func (s *PageSource) Deletion(ctx context.Context, id int64) (*Deletion, error) 
 	kept := s.kept.Get(ctx, id)
 	switch {
 	case kept == nil || kept.Trouble == "" && len(kept.Deletions) == 0:
-		return nil, nil //nolint:nilnil // that there is none is an answer
+		return nil, nil //nolint:nilnil // a missing deletion is not an error
 	case kept.Trouble != "":
 		return nil, errors.New(kept.Trouble)
 	}

@@ -143,10 +143,10 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 	return sql.String()
 }
 
-// Attached returns a condition that is false if the leaf was detached from the child
-// since the run began, so that its rows are no longer rows of the child. The child may be
-// a partition itself. The condition begins with AND. It is empty if the child has no
-// partitions.
+// Attached returns the condition that the leaf is still attached to the child, which may
+// be a partition itself. If the leaf was detached since the run began, its rows are no
+// longer rows of the child. The condition begins with AND. It is empty if the child has
+// no partitions.
 func (e *Edge) Attached(leaf pgcatalog.Table, args *Args) string {
 	if !e.Partitioned() {
 		return ""

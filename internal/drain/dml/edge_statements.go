@@ -217,7 +217,7 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 		inLeaf = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
 	}
 	columns, to := e.Columns, ""
-	switch e.Action { //nolint:exhaustive // The others have no value.
+	switch e.Action { //nolint:exhaustive // The other actions have no value.
 	case Assign:
 		columns, to = []string{e.Target.Column}, e.Target.parameter(args)
 	case Move:
