@@ -238,7 +238,9 @@
       plotSettings = settings;
       plot = new uPlot(options(measure, log), data, container);
     }
-    const titles = { pending: "Pending rows", oldest: "Age of the oldest pending row", rate: "Rows finished per second" };
+    const titles = {
+      pending: "Pending rows", oldest: "Age of the oldest pending row", rate: "Rows finished per second",
+    };
     container.setAttribute("aria-label",
       titles[measure] + " in each deletion table, over time; the table below has the values");
     showTable();
@@ -260,7 +262,7 @@
             chartData.now,
           ],
         },
-        // Distribution 4 is an inverse hyperbolic sine. It is logarithmic above 1 and, unlike a logarithm, defined for 0.
+        // Distribution 4 is an inverse hyperbolic sine. It is logarithmic above 1 and defined for 0.
         y: { distr: log ? 4 : 1, range: (self, low, high) => [0, Math.max({ oldest: 10, rate: 1, pending: 5 }[measure], (high || 0) * (log ? 1.5 : 1.1))] },
       },
       axes: [
