@@ -87,8 +87,8 @@ func sentence(text string) string {
 }
 
 // briefLength is the maximum length of texts from other programs, in characters. An error
-// can contain a whole statement, and a change can name a thousand IDs. The limit keeps the
-// page small, which browsers fetch every two seconds.
+// can contain a whole statement, and a change can name a thousand IDs. The limit keeps
+// the page small, which browsers fetch every two seconds.
 const briefLength = 280
 
 // brief truncates a text to briefLength characters.

@@ -292,8 +292,8 @@ func (v *view) AllPaused() bool {
 	return !slices.ContainsFunc(v.Jobs, func(job jobView) bool { return !job.Paused })
 }
 
-// failureList has the reasons of failures that are retried, or of failures that were given
-// up.
+// failureList has the reasons of failures that are retried, or of failures that were
+// given up.
 type failureList struct {
 	Title   string
 	Reasons []operator.Reason
