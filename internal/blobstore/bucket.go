@@ -59,7 +59,7 @@ func (b *bucket) read(ctx context.Context, key string, offset, size int64) (io.R
 	switch {
 	case size > 0:
 		request.Range = aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset+size-1))
-	case size == 0: // An HTTP range has at least one byte.
+	case size == 0: // An HTTP range cannot be empty, so one byte is requested.
 		request.Range = aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset))
 	case offset > 0:
 		request.Range = aws.String(fmt.Sprintf("bytes=%d-", offset))

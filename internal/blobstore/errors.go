@@ -167,8 +167,8 @@ func reasonOf(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err.Error()
 	}
-	// Each of these errors means that the connection was closed. The timing decides which
-	// of them is returned.
+	// All of these errors mean that the connection was closed. The timing decides which
+	// one is returned.
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
 		return syscall.ECONNRESET.Error()
 	}

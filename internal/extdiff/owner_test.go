@@ -187,8 +187,8 @@ func TestStoreWithoutMarkerGetsOne(t *testing.T) {
 	require.NoError(t, other.Owner.Check(t.Context()))
 }
 
-// If the disk of a folder is unmounted, the folder that is visible then is refused, even
-// within the minute for which a check is valid.
+// If the disk of a folder is unmounted, the store refuses the folder below the mount
+// point, even within the minute for which a check is valid.
 func TestUnmountedFolderIsRefused(t *testing.T) {
 	t.Parallel()
 	b := inFolderWithOwnerCheck(t)

@@ -34,8 +34,8 @@ const CountRemovalsSQL = `(SELECT pg_catalog.count(*) FROM (
     SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp() LIMIT 10001
 ) AS counted)`
 
-// NextRemovalSQL is an expression, to be rendered for the configured schemas, that
-// returns the seconds (float8) until the next deferred removal, or 0 if none is deferred.
+// NextRemovalSQL is an expression, to be rendered for the configured schemas. It returns
+// the seconds (float8) until the next deferred removal, or 0 if none is deferred.
 const NextRemovalSQL = `coalesce((
     SELECT extract(epoch FROM pg_catalog.min(removal.not_before) - pg_catalog.statement_timestamp())
     FROM "sexton".external_diff_removals AS removal
@@ -126,9 +126,9 @@ func (e *Engine) deferRemoval(ctx context.Context, d removal, cause error) error
 }
 
 // deleteObject deletes an object under the claim of the diff in its key, unless a row
-// refers to the object. It checks the row of that diff and the row of the diff for which
-// the object was queued, because an application may have given a diff the object of
-// another one. It reports whether the object is deleted.
+// refers to the object. It checks two rows: that of the diff in the key, and that of the
+// diff for which the object was queued. They differ if an application has given a diff
+// the object of another diff. deleteObject reports whether the object is deleted.
 func (e *Engine) deleteObject(ctx context.Context, d removal) (deleted bool, err error) {
 	if d.store != nil {
 		if err := checkStoreKind(e.Store, d.key, *d.store); err != nil {

@@ -113,8 +113,8 @@ func TestFailedRemovalDelaysNoOther(t *testing.T) {
 		b.Rows("SELECT diff_id, last_error LIKE '%delete merge_request_diffs/mr-7/diff-1 in%' FROM sexton.external_diff_removals"))
 }
 
-// If the name of the object is empty, the object of the diff is deleted. If the name is
-// invalid, no object is deleted.
+// If a deleted row has an empty external_diff, the object with the diff's default key is
+// deleted. If its external_diff is invalid, no object is deleted.
 func TestRemovalOfDiffsWithoutAnObject(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

@@ -68,7 +68,7 @@ type Scheduler struct {
 
 // Run reads the diffs from the position at which the last run stopped, and inserts jobs
 // for at most Limit of them. After the last diff it starts a new round at the first diff,
-// at most every 50 minutes, so that a diff that always fails does not delay the others.
+// at most every 50 minutes. A diff that always fails therefore does not delay the others.
 // Run ignores a skipped diff until the diff has changed. The jobs and the new position
 // are committed together.
 func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {

@@ -216,8 +216,7 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 	return used, nil
 }
 
-// isMarker reports whether a key is the key of the marker or of an unfinished file of the
-// marker.
+// isMarker reports whether an object is the marker or an unfinished file of the marker.
 func isMarker(key string) bool { return strings.HasPrefix(key, MarkerKey) }
 
 // unfinished is the suffix of files that are being written. It follows the name of the

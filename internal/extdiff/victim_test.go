@@ -147,7 +147,7 @@ func TestDiffIsQuarantinedAfterKilledRemoval(t *testing.T) {
 }
 
 // If a worker is stopped for longer than its claim, it changes neither rows nor objects
-// when it continues, no matter at which point it was stopped.
+// when it continues. The worker is stopped at each point.
 func TestLateWorkerChangesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {

@@ -43,8 +43,8 @@ func TestManyLevelsAreRestoredInFewTransactions(t *testing.T) {
 	require.Zero(t, b.restore(t, unit).Restored)
 }
 
-// If rows refer to each other in a long chain and the first parent is missing, no row of
-// the chain is restored and the report names each of them.
+// If the first parent of a long chain of rows is missing, no row of the chain is
+// restored. The report names each of them.
 func TestChainWithoutFirstParentIsNotRestored(t *testing.T) {
 	t.Parallel()
 	const rows = 1500

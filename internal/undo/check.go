@@ -67,8 +67,8 @@ func (c *check) count() string {
 }
 
 // parentLinks returns a statement that selects the number of each row that must have a
-// parent, and the table and ctid of the parent, or 0 and an empty text if the parent does
-// not exist.
+// parent, and the table and ctid of that parent. If the parent does not exist, these are
+// 0 and an empty text.
 func (c *check) parentLinks() string {
 	return fmt.Sprintf("SELECT sexton.n, coalesce(other.tableoid, 0::pg_catalog.oid), coalesce(other.ctid::pg_catalog.text, '') "+
 		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.from(), c.target, c.on, c.partlyNull(), c.needsParent())

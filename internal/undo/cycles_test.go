@@ -68,7 +68,7 @@ func TestCyclesAreRestored(t *testing.T) {
 }
 
 // With silenced triggers, no row is restored without the parent that a foreign key
-// requires, no matter which kind of column or table has the key.
+// requires. This holds for each kind of table and column.
 func TestForeignKeysHoldWithSilencedTriggers(t *testing.T) {
 	t.Parallel()
 	const books = "books: [{table: authors, column: author_id, on_delete: async_delete}]\n"

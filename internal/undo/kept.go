@@ -337,8 +337,9 @@ func (e *Engine) checkUnique(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// members returns the rows of a set that referred to rows of the deletion in the sets
-// that caused it. The function of returns the rows of the deletion in one of those sets.
+// members returns the rows of s that belong to the deletion: those that referred to its
+// rows in the sets that caused s. The function of returns the deletion's rows in such a
+// set.
 func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
 	if !s.Kept || s.Rows == 0 {
 		return nil, nil

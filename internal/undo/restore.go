@@ -221,8 +221,9 @@ type restored struct {
 	// restored.
 	pending []int32
 	back    restoredRows
-	// left has the reason for each row that is not restored. later has rows that can be
-	// restored only after a later deletion is undone, and the row of that deletion.
+	// left has the reason for each row that is not restored. later has the rows that can
+	// be restored only after a later deletion is undone, each with the row of that
+	// deletion.
 	left  map[int32]string
 	later map[int32]laterRow
 }

@@ -26,7 +26,7 @@ func TestDeletedParentKeepsTombstone(t *testing.T) {
 }
 
 // If two deletions share a batch and one is forgotten, the tombstones of the other keep
-// their origin, and rows that are deleted later are still kept for it.
+// their origin. Rows that are deleted later are still kept for the other deletion.
 func TestForgetLeavesTombstonesOfOtherDeletions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")

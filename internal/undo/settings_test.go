@@ -10,8 +10,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// undo_text and undo_value have the same settings, and setValueSettings sets the same
-// values in a transaction.
+// The SQL functions undo_text and undo_value have the same SET clauses, and
+// setValueSettings sets the same values in a transaction.
 func TestValueSettingsMatchFunctions(t *testing.T) {
 	t.Parallel()
 	b := dbtest.TrackedWithUndo(t, "CREATE TABLE p (id bigint PRIMARY KEY)", "p")

@@ -32,9 +32,9 @@ type bundle struct {
 	// kept row.
 	exclude []string
 	maxRow  int
-	// waits makes the cleanup defer parents whose children include rows larger than
-	// maxRow. beforeRun is SQL that runs after loosefk.Keep has read the tables and
-	// before the run starts.
+	// waits makes the cleanup defer parents that have a child row larger than maxRow.
+	// beforeRun is SQL that runs after loosefk.Keep has read the tables and before the
+	// run starts.
 	waits     bool
 	beforeRun string
 	// off makes the worker keep no rows, as if its configuration had no undo.

@@ -1,4 +1,5 @@
--- Sets the limits of a transaction in ms: of each statement ($1) and of each wait for a lock ($2). Triggers use the application's path ($3).
+-- Sets the limits of a transaction in ms: $1 for each statement and for idle time, and $2 for each wait for a lock. Triggers use the application's
+-- search path ($3).
 SELECT
     pg_catalog.set_config('statement_timeout', $1::bigint::pg_catalog.text, true),
     pg_catalog.set_config('lock_timeout', $2::bigint::pg_catalog.text, true),

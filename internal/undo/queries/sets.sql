@@ -50,7 +50,7 @@ SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.kept, undo.kept_at, 
     coalesce(undo.via, '{}') AS via, coalesce(undo.keys, '{}') AS keys, coalesce(undo.fields, '{}') AS fields, coalesce(undo.changed, '{}') AS changed,
     undo.written, coalesce(undo.actor, '') AS actor, coalesce(undo.restored, '{}') AS restored, layout.id AS layout, layout.relation, layout.name, layout.columns, layout.numbers, layout.types,
     layout.readable AS arrays, layout.terms, layout.key, layout.cascades,
-    -- The table may have become a partition after its rows were kept.
+    -- root is read now, because the table may have become a partition after its rows were kept.
     coalesce(undo.parent, 0) AS parent, coalesce(pg_catalog.pg_partition_root(undo.parent)::pg_catalog.oid, 0) AS root
 FROM found AS undo
 JOIN layouts AS layout ON layout.id = undo.layout
