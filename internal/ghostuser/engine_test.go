@@ -71,8 +71,8 @@ func TestHardDelete(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "9"}, {"2", "2"}}, b.Rows("SELECT * FROM prizes ORDER BY id"))
 }
 
-// Rows that the ghost user has already, or that collide with rows of the same batch, are
-// treated as on a hard delete.
+// A row that the ghost user has already, or that collides with a row of the same batch,
+// is treated as on a hard delete: it is deleted or nullified instead of moved.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -247,7 +247,8 @@ func TestConditionsMoveOnlyMatchingRows(t *testing.T) {
 		})
 }
 
-// A user with many rows does not delay other users, even if they are queued later.
+// A user with many rows does not delay other users, even if the other users are queued
+// later.
 func TestUsersTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `

@@ -28,8 +28,9 @@ func (p *Plan) Find(ctx context.Context, db dbsqlc.DBTX, key string) (found dml.
 	return found, problem.Doing(err, "find user %s", key)
 }
 
-// Foresee counts the rows that refer to a user, the rows that native cascades delete with
-// these, and the rows that loose foreign keys delete later, in READ ONLY transactions.
+// Foresee counts the rows that refer to a user and the rows that native cascades delete
+// with these. It also counts the rows that loose foreign keys delete later. It reads in
+// READ ONLY transactions.
 func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, hardDelete bool,
 	loose ...dml.Loose,
 ) (*dml.Foresight, error) {

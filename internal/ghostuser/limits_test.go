@@ -74,8 +74,8 @@ func TestUnfinishedUserMovesToTheEnd(t *testing.T) {
 	}
 }
 
-// If an operator defers a user during a run, the user is still deferred after the run,
-// whether the run did not finish the user or failed it.
+// If an operator defers a user during a run, the user is still deferred after the run.
+// This is true for a user that failed and for a user that the run did not finish.
 func TestUserDeferredDuringARunStaysDeferred(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"unfinished": 0, "failed": 1}, func(t *testing.T, outcome string, attempts int) {
@@ -339,8 +339,8 @@ func TestLockInTheQueueDelaysOnlyItsUser(t *testing.T) {
 	b.requireDone(t, b.run(t), 1)
 }
 
-// A locked row in the queue does not fail the run if its user does not exist, or if it is
-// locked when the run ends.
+// A locked row in the queue does not fail the run if the user of the row does not exist,
+// or if the row is locked when the run ends.
 func TestLockInTheQueueFailsNoRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())

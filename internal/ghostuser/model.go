@@ -125,8 +125,8 @@ type step struct {
 func (s *step) column() string { return s.Columns[0] }
 
 // Plan has the steps for a user, in this order: moves, deletions with an event, other
-// deletions, nullifications, other foreign keys. It describes one state of the database.
-// Resolve it again for each run.
+// deletions, nullifications, other foreign keys. A plan describes one state of the
+// database, so each run must resolve its own plan.
 type Plan struct {
 	users Table
 	key   dml.Key

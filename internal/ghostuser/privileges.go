@@ -10,8 +10,8 @@ import (
 )
 
 // MissingPrivileges lists the privileges that the role of db lacks to delete users.
-// Without them a run fails only for users with rows in those tables, and defers these
-// users.
+// Without these privileges a run defers the users with rows in the affected tables, and
+// deletes other users.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (problem.List, error) {
 	users := plan.users.OID
 	needs := []dml.Need{

@@ -32,8 +32,8 @@ const QueueTable = "users_ghost_user_migrations"
 func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
 	r := &resolver{schema: schema, lists: lists, columns: map[columnRef]*bound{}}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		// Read all tables of the schema and of other schemas in the lists, and every
-		// foreign key.
+		// dml.Read must read all tables of the users' schema and of the schemas in the
+		// lists, and every foreign key.
 		oids, err := pgcatalog.InSchemas(ctx, tx, append(r.schemas(), schema))
 		if err != nil {
 			return err

@@ -119,10 +119,11 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 // and writes the event. It does so if no step has a row left and the user is queued for
 // the same kind of deletion. A user that does not exist is only removed from the queue.
 //
-// The statement returns whether it deleted the user, whether the ghost user exists, the
-// user's type and whether it may be deleted, which steps have rows, the kind of deletion
-// in the queue or NULL, and the rows changed for the user. The event has only a hash of
-// the name, which is enough to recognize a known name.
+// The statement returns whether it deleted the user and whether the ghost user exists. It
+// also returns the user's type, whether that type may be deleted, and which steps have
+// rows. At last it returns the kind of deletion in the queue, or NULL, and the rows that
+// all runs have changed. The event has only a hash of the name, which is enough to
+// recognize a known name.
 func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (string, []any) {
 	args := &dml.Args{}
 	returned, payload := []string{p.column("leaving") + " AS id"}, []string{"'user_id', deleted.id"}

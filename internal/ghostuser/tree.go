@@ -120,10 +120,13 @@ func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql stri
 }
 
 // clearWindows calls attempt with the windows that read returns, until read returns nil
-// or attempt changes nothing. The application, or a trigger on rows below, may change the
-// rows of a window at any time, so clearWindows reads the rows again before each attempt.
-// A row fails only if it has not changed since it was read. Locked rows and cycles of
-// rows are handled last. deletes reports that attempt also deletes the window's rows.
+// or attempt changes nothing. deletes reports that attempt also deletes the window's
+// rows.
+//
+// The application, or a trigger on rows below, may change the rows of a window at any
+// time. clearWindows therefore reads the rows again before each attempt, and a row fails
+// only if it has not changed since it was read. Locked rows and cycles of rows are
+// handled last.
 func (t *tree) clearWindows(
 	ctx context.Context, deletes bool, read func() (*dml.Window, error),
 	attempt func(context.Context, *dml.Window) (dml.Rows, dml.Result, error),
@@ -206,7 +209,7 @@ func (t *tree) clearWindows(
 func fault(f batch.Fault) error { return &batch.FaultError{Fault: f} }
 
 // topError means that a row at the top of a tree has changed since it was read, or that
-// another session has locked it. In both cases no row below it may be deleted.
+// another session has locked the row. In both cases no row below it may be deleted.
 type topError struct{ batch.Fault }
 
 func (e *topError) Error() string { return e.Message }

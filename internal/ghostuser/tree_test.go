@@ -78,8 +78,8 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	b.RequireDefaultPlannerSettings(t, tables...)
 }
 
-// A run after a kill in the middle of a tree deletes the rest, and the event counts the
-// rows of both runs.
+// After a kill in the middle of a tree, the next run deletes the remaining rows. The
+// event counts the rows of both runs.
 func TestTreesAfterAKill(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())
@@ -183,8 +183,8 @@ func TestTreesBelowCompositeKeys(t *testing.T) {
 	require.Equal(t, fmt.Sprint(600), b.Rows("SELECT payload ->> 'deleted' FROM sexton.events")[0][0])
 }
 
-// If the application, or a trigger on the rows below, changes the top row of a tree
-// during its deletion, the run deletes the tree without an error.
+// The application, or a trigger on the rows below, may change the top row of a tree
+// during its deletion. The run still deletes the tree without an error.
 func TestTopOfATreeChanges(t *testing.T) {
 	t.Parallel()
 	const counted = topics + `

@@ -157,8 +157,8 @@ func TestRowsWithEventsAreDeletedBeforeRowsAbove(t *testing.T) {
 		c.sizes = ghostuser.Sizes{Delete: 5}
 		examples[name+", without target"] = c
 		c.sizes.Target = 20 * time.Millisecond
-		// Short test runs skip this case because the batches are the same with two
-		// connections.
+		// Short test runs skip this case, because two connections send the same batches
+		// as one.
 		if pgtest.Long || c.locked {
 			examples[name+", with target"] = c
 		}
@@ -230,9 +230,10 @@ BEGIN
 END $$;
 CREATE TRIGGER timed AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION timed();`
 
-// A user with 60,000 posts delays no other user, whether queued before the run or during
-// it. No statement has more than 15 times the rows that the target allows, and half of
-// them have at most 3 times, because delays of a busy machine can count as a fixed cost.
+// A user with 60,000 posts delays no other user, whether the other user is queued before
+// the run or during it. No statement has more than 15 times the rows that the target
+// allows, and half of the statements have at most 3 times. The bounds are not tighter,
+// because delays of a busy machine can count as a fixed cost.
 func TestLargeUserDelaysNoOtherUser(t *testing.T) {
 	t.Parallel()
 	const rows, target = 60_000, 20 * time.Millisecond
