@@ -31,8 +31,8 @@ type edge struct {
 
 // querySQL returns the statement that queries all columns for the user $1. Its result is
 // an array with one text for each column: the name of the first row that refers to the
-// user, or NULL. Each subquery stops at that row. Bounds and order make it an index scan,
-// whatever the statistics of the table are.
+// user, or NULL. Each subquery stops at that row. Bounds and order make each subquery an
+// index scan, even if the statistics of the table are wrong.
 func (r *References) querySQL() string {
 	samples := render.Each(r.edges, func(e edge) string {
 		column := "child." + pgcatalog.Quote(e.Columns[0])

@@ -110,7 +110,7 @@ func TestReferencesOfEveryKind(t *testing.T) {
 }
 
 // A reference to a table in schema public is still bound to that schema if another schema
-// is tracked, although the SQL files use "public" as the name of the tracked schema.
+// is tracked. The SQL files use "public" as the name of the tracked schema.
 func TestReferencesKeepTheirSchema(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -270,8 +270,8 @@ func TestRetryResetsAttempts(t *testing.T) {
 		b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 5"))
 }
 
-// Retry starts a waiting job immediately. After an error such a job can wait for weeks,
-// and the placeholder is not offered until it ends.
+// Retry starts a waiting job immediately. A job that has failed can wait for weeks before
+// its next attempt, and the placeholder is not offered until the job ends.
 func TestRetryStartsAWaitingJob(t *testing.T) {
 	t.Parallel()
 	b := setupStates(t)

@@ -107,10 +107,9 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 // for the session's lock holder finds the session by this key.
 func sessionKey(userID int64) string { return fmt.Sprintf("%s/%d", DeleteKind, userID) }
 
-// transact runs do in a READ COMMITTED transaction with the limits. With a stricter
-// isolation level, which the database or the role may have set, the query of references
-// would use a snapshot from before the lock, and miss rows of the transactions for which
-// the lock waited.
+// transact runs do in a READ COMMITTED transaction with the limits. The database or the
+// role may have set a stricter isolation level. The query of references would then use a
+// snapshot from before the lock, and miss rows of transactions for which the lock waited.
 func (r *Remover) transact(ctx context.Context, userID int64, do func(pgx.Tx) error) error {
 	return database.Write(ctx, r.DB, func(tx pgx.Tx) error {
 		longest, wait := r.Limits.Timeouts()
