@@ -69,8 +69,8 @@ func TestChainWithAFailingRow(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM links"))
 }
 
-// Rows that other sessions insert below rows of a chain are deleted before these, and not
-// by cascades.
+// Rows that other sessions insert below rows of a chain are deleted before the rows of
+// the chain, and not by cascades.
 func TestRowsAddedBelowAChain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, links, insertChain(300))
@@ -289,8 +289,8 @@ func seedCount() uint64 {
 	return 3
 }
 
-// randomShape returns random tables that refer to groups, projects, each other and
-// themselves by foreign keys with all actions, and rows.
+// randomShape returns random tables and their rows. The tables refer to groups, projects,
+// each other and themselves by foreign keys with all actions.
 func randomShape(random *rand.Rand) shape {
 	n := 2 + random.IntN(6)
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
@@ -356,8 +356,8 @@ func randomShape(random *rand.Rand) shape {
 	return shape{tables.String() + keys.String(), rows.String()}
 }
 
-// In random schemas the engine keeps the same rows as a native DELETE, and fails if that
-// fails.
+// In random schemas the engine keeps the same rows as a native DELETE. If the native
+// DELETE fails, the engine fails, too.
 func TestRandomSchemas(t *testing.T) {
 	t.Parallel()
 	for seed := range seedCount() {
@@ -380,9 +380,9 @@ func TestRandomSchemas(t *testing.T) {
 	}
 }
 
-// A member of a project or group in a cycle is deleted even if another session adds it
-// while the worker waits for the lock on that row. No foreign key refers from members to
-// the row.
+// Another session adds a member to a project or group in a cycle while the worker waits
+// for the lock on that row. The member is deleted, although no foreign key refers from
+// members to the row.
 func TestLateMembersInACycleAreDeleted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ lock, source, waits string }{
@@ -418,7 +418,8 @@ func TestLateMembersInACycleAreDeleted(t *testing.T) {
 }
 
 // If other sessions change a row of a cycle while the worker waits for its lock, the run
-// reads the cycle again and deletes it, even if nothing else is left to delete.
+// reads the cycle again and deletes it. This is true even if nothing else is left to
+// delete.
 func TestRowOfACycleChangesBeforeItsDeletion(t *testing.T) {
 	t.Parallel()
 	cycle := shapes["cycle through a project"]

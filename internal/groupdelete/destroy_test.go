@@ -261,7 +261,7 @@ func TestCancelIsRefusedAfterADeletion(t *testing.T) {
 }
 
 // A sub-group that is moved out of the group during the run is kept with everything below
-// it, even if the run is processing it or a group below it.
+// it. This is true even if the run is processing the sub-group or a group below it.
 func TestSubgroupIsMovedAway(t *testing.T) {
 	t.Parallel()
 	for step, kept := range map[string]struct{ above, notes int }{

@@ -20,8 +20,8 @@ const forest = `
 INSERT INTO groups (id, parent_id, name, path) VALUES (5, 3, 'five', 'five');
 INSERT INTO projects SELECT 1000 + n, (ARRAY[1, 2, 3, 4, 5])[1 + n % 5], 'more-' || n FROM generate_series(1, 50) AS n;` + someIssues
 
-// Runs whose session is killed after a few batches (after each batch in long test runs)
-// delete the group in the end, and write each event once.
+// Runs whose session is killed after a few batches delete the group in the end, and write
+// each event once. In long test runs each batch is followed by a kill.
 func TestRunsKilledAfterBatches(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
@@ -126,8 +126,8 @@ func TestFailingProjectStopsNothingElse(t *testing.T) {
 	require.Len(t, b.events(), 5+58)
 }
 
-// Rows that other sessions have locked are skipped at first. Then the run waits for them
-// and reports the lock holder.
+// Rows that other sessions have locked are skipped at first. Then the run waits for these
+// rows and reports the lock holder.
 func TestLockedRowsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{

@@ -29,8 +29,8 @@ const (
 	lastPart
 )
 
-// Plan has the tables below groups and projects, as of one state of the database. Resolve
-// it again for each run. Two runs must not use a plan at the same time.
+// Plan has the tables below groups and projects, as of one state of the database. Each
+// run must resolve its own plan, and two runs must not use a plan at the same time.
 type Plan struct {
 	groups                   groups
 	projects, members, users *table
