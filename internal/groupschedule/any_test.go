@@ -293,8 +293,9 @@ func TestMigrationFromAndToGitLabsGroups(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, s.Rows(trigger))
 }
 
-// A worker that was restarted with another configured table of groups deletes no group
-// before the migration, because the view of groups still has the former table's marks.
+// A worker may be restarted with another configured table of groups. It then deletes no
+// group before the migration, because the view of groups still has the former table's
+// marks.
 func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;

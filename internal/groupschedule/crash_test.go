@@ -209,8 +209,8 @@ func runRandomStatements(ctx context.Context, pool *pgxpool.Pool, random *rand.R
 	return nil
 }
 
-// runPasses runs one pass after the other, as a worker that is woken continually. It
-// retries if another worker holds the lease.
+// runPasses runs one pass after the other, like a worker that is woken all the time. If
+// another worker holds the lease, it tries again.
 func (s site) runPasses(ctx context.Context) error {
 	conn, err := s.Pool().Acquire(context.WithoutCancel(ctx))
 	if err != nil {

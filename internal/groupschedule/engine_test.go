@@ -204,7 +204,7 @@ func TestMarkWithoutAScheduleIsIgnored(t *testing.T) {
 }
 
 // A destruction that has begun continues even if the mark or the schedule is removed or
-// the period becomes longer, because part of a group is of no use.
+// the period becomes longer. The rest of a partly deleted group is of no use.
 func TestBegunDestructionContinues(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{

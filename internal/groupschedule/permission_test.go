@@ -177,8 +177,8 @@ func TestLockedGroupIsDeferred(t *testing.T) {
 		return stats
 	}
 	// After group 11, the lock timeout is 1 ms. The COMMIT of the decision about group 20
-	// may exceed it, because Postgres serializes all COMMITs with a NOTIFY on the server,
-	// including those of other tests. Group 20 is then decided by the next pass.
+	// may exceed this timeout, because Postgres serializes all COMMITs with a NOTIFY on a
+	// server, including those of other tests. Group 20 is then decided by a later pass.
 	stats := runPass()
 	for passes := 1; stats.GroupsEnqueued == 0; passes++ {
 		require.Less(t, passes, 20, "group 20 is never enqueued")
