@@ -87,7 +87,7 @@ type waitingGroups struct {
 		groupschedule.Backlog
 
 		// First has the groups that are being deleted, then the other groups in the order
-		// in which they fall due.
+		// in which they become due.
 		First []groupschedule.Group `json:"first"`
 	} `json:"groups"`
 }

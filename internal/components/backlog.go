@@ -57,8 +57,8 @@ type Backlog struct {
 
 	// Unit is the word for one row, such as tombstone.
 	Unit string `json:"-"`
-	// Lacks names what the application must provide before rows can be due. It is empty
-	// if nothing is missing.
+	// Lacks names what the application must provide before rows can be due, such as a
+	// period. It is empty if nothing is missing.
 	Lacks string `json:"-"`
 	// Details are specific to the component. Their JSON keys are added to those of
 	// Backlog, and status prints them below the table.
@@ -94,7 +94,7 @@ func (b Backlog) Oldest() time.Duration {
 func (b Backlog) DeferredText() string { return render.Capped(b.Deferred, b.DeferredCapped) }
 
 // AllDeferred reports whether all pending rows are deferred. If both counts have reached
-// the cap, it returns true.
+// PendingCap, it returns true.
 func (b Backlog) AllDeferred() bool {
 	return b.Deferred > 0 && b.Deferred == b.Pending && b.DeferredCapped == b.Capped
 }
@@ -170,7 +170,7 @@ const FailureWindow = 500
 
 // Failures lists the failed rows of one component, or the failed jobs of River.
 type Failures struct {
-	// Name identifies the list in output and for a retry, such as tombstones.
+	// Name is the name of the list, such as tombstones. A retry refers to the list by it.
 	Name string
 	// Everywhere reports that each database has its own rows, so that a retry names the
 	// database.
@@ -191,8 +191,8 @@ type Failures struct {
 
 // Failure is a row or a River job that failed and is deferred or given up.
 type Failure struct {
-	// Source is the name of the list with the failure. A retry refers to it. Database is
-	// empty if only one database has such rows.
+	// Source is the name of the list with the failure, to which a retry refers. Database
+	// is the name of the row's database, or empty if only one database has such rows.
 	Source   string `json:"source"`
 	Database string `json:"database,omitempty"`
 	ID       string `json:"id"`

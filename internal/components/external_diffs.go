@@ -174,7 +174,7 @@ func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 }
 
 // diffsTexts reports a column diff of a type other than text. In a bytea column, base64
-// cannot be recognized without the encoding.
+// cannot be recognized, because the encoding of the text is unknown.
 func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	var kind string
 	err := x.DB.Pool.QueryRow(ctx, x.DB.Names.Render(`
@@ -235,8 +235,8 @@ const (
 	undefinedFunction = "42883"
 )
 
-// installed returns nil for an error of an incomplete installation, which the check of
-// the schema reports, and other errors unchanged.
+// installed returns nil if the error means that external_diffs is not completely
+// installed, which the check of the schema reports. It returns other errors unchanged.
 func installed(err error) error {
 	if state := pgcatalog.SQLState(err); state == undefinedTable || state == undefinedFunction {
 		return nil
