@@ -45,8 +45,8 @@ func Load(ctx context.Context, pool *pgxpool.Pool, rows int, progress func(done,
 // load loads the data as of a given day.
 //
 // One session inserts all rows. A second session gains little on two processors, because
-// both wait for each other at the end of each index, and the processors of a demo have
-// other work.
+// two sessions wait for each other at the end of each index. The processors of a demo
+// also have other work.
 func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time,
 	progress func(done, total int64),
 ) (_ int64, err error) {

@@ -92,9 +92,9 @@ func newPlan(rows int64) plan {
 	}
 }
 
-// parts returns the number of parts of the given number of wholes. Every fourth whole has
-// three parts, and every other whole has one. pg_temp.whole and pg_temp.part calculate
-// the same mapping in SQL.
+// parts returns the number of parts of the given number of wholes. Wholes 4, 8, 12 and so
+// on have three parts each, and the other wholes have one part each. pg_temp.whole and
+// pg_temp.part calculate the same mapping in SQL.
 func parts(wholes int64) int64 { return wholes + wholes/4*2 }
 
 // total returns the number of rows that the plan inserts.
