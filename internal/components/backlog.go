@@ -80,7 +80,7 @@ type Parent struct {
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 }
 
-// Oldest returns the age of the oldest row.
+// Oldest returns the age of the parent's oldest tombstone.
 func (p Parent) Oldest() time.Duration {
 	return time.Duration(p.OldestAgeSeconds * float64(time.Second))
 }

@@ -87,7 +87,8 @@ func diffFailures() *Failures {
 			if diff.Next != nil {
 				failure.Next = *diff.Next
 			} else if cron, err := all.Config.ExternalDiffs.Schedule.Parse(); err == nil {
-				// A scheduled run starts again with the first diff.
+				// A diff without a time of its own is tried by the next scheduled run,
+				// which begins with the first diff.
 				failure.Next = cron.Next(time.Now().UTC())
 			}
 			return failure

@@ -50,7 +50,8 @@ func looseForeignKeys() *Component {
 			{Name: "indexes", When: Schema, Look: problemCheck(func(ctx context.Context, x *Exam) (problem.List, error) {
 				return MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
 			})},
-			// If definitions are missing, triggers of their parents would seem surplus.
+			// The check needs all definitions. Without a definition, the triggers of its
+			// parent would seem surplus.
 			{
 				Name: "triggers", When: Schema, Needs: func(x *Exam) bool { return x.Installed && x.Bound },
 				Look: examineTriggers,

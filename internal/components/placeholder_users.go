@@ -121,8 +121,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 		func(p placeholder.Placeholder) []any {
 			last, next := render.Age(p.LastAttemptAt), render.Time(p.NextAttemptAt)
 			if p.LastAttemptAt == nil && p.Attempts > 0 {
-				// The time of the last attempt is infinity, so the placeholder is never
-				// due again.
+				// The time of the last attempt is infinite, so there is no age to print.
 				last = "unknown"
 			}
 			if p.State == placeholder.Deferred && p.NextAttemptAt == nil {

@@ -158,9 +158,9 @@ func TestLateRowsAreMoved(t *testing.T) {
 	})
 }
 
-// Rows without a foreign key are deleted, too, if another session locks the user, adds
-// them and commits while the run waits for the user. The lock leaves no trace, so only a
-// snapshot taken after it contains the row.
+// Another session locks the user, adds rows without a foreign key and commits while the
+// run waits for the lock. The run deletes these rows, too. The lock of the other session
+// leaves no trace, so only a snapshot that is taken after the wait contains the rows.
 func TestLateRowsWithoutForeignKeyAreDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", lists())

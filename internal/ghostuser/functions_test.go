@@ -55,7 +55,7 @@ func TestDeleteUserBlocksAndQueuesOnce(t *testing.T) {
 }
 
 // delete_user keeps the states blocked, banned, ldap_blocked and deactivated. It sets any
-// other state to blocked, and cancel_user_deletion restores it.
+// other state to blocked, and cancel_user_deletion restores the former state.
 func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application, "ALTER TABLE users ADD CHECK (state <> '')")

@@ -235,7 +235,8 @@ func (r *resolver) plan() *Plan {
 }
 
 // steps returns the steps of a soft or a hard delete. A column that is moved without
-// conditions has no other step, which would delete rows that are inserted after the move.
+// conditions has no other step, because another step would delete rows that are inserted
+// after the move.
 func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 	var steps []*step
 	for _, b := range r.moves {

@@ -38,7 +38,8 @@ type Stats struct {
 	// WaitingFor is the reason for which the run waits, or empty. It is reset at the end
 	// of the run.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held is the lock for which a user waited that the run did not finish.
+	// Held describes the lock that an unfinished user was waiting for at the end of the
+	// run.
 	Held string `json:"held,omitempty"`
 	// Current has the counts of the user whose rows were changed last. It is nil after
 	// the end of the run.

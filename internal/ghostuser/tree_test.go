@@ -109,8 +109,8 @@ func TestTreesAfterAKill(t *testing.T) {
 	require.Equal(t, [][]string{{"1204"}}, b.Rows("SELECT payload ->> 'deleted' FROM sexton.events"))
 }
 
-// A run waits for locked rows below without counting an attempt. A row that forbids the
-// deletion fails the user, and the error names the row.
+// A run waits for locked rows below other rows without counting an attempt. A row that
+// forbids the deletion fails the user, and the error names the row.
 func TestTreesWithLockedAndForbiddingRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -221,8 +221,8 @@ func TestTopOfATreeChanges(t *testing.T) {
 		}
 		stats := b.run(t)
 		b.requireDone(t, stats, 1)
-		// A cascade deletes the last replies together with their topic, and does not
-		// count them.
+		// A cascade deletes the last replies together with their topic, and the run does
+		// not count these replies.
 		if test.duplicate {
 			require.Equal(t, test.want["topics.user_id"], stats.Deleted["topics.user_id"])
 			return
@@ -248,8 +248,8 @@ func TestTreeIsGivenToAnotherUser(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "2"}, {"3", "2"}, {"4", "5"}}, b.Rows("SELECT * FROM topics ORDER BY id"))
 }
 
-// If an uncommitted transaction gives a row to another user, the run waits for it before
-// it deletes the rows below, and keeps them.
+// If an uncommitted transaction gives a row to another user, the run waits for the
+// transaction before it deletes the rows below. After the commit it keeps these rows.
 func TestUncommittedChangeOfATopRow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())

@@ -162,7 +162,8 @@ func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r
 func (r *run) paused(ctx context.Context) bool {
 	r.Pace.Await(ctx)
 	if time.Since(r.recorded) >= recordEvery {
-		_ = r.record(ctx) // If the error persists, the next batch returns it.
+		// The error is ignored, because the next batch returns it if it persists.
+		_ = r.record(ctx)
 	}
 	return r.ended() || r.movedAway(ctx)
 }

@@ -200,7 +200,8 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	single := slices.Equal(f.Targets, r.plan.key.KeyColumns) && f.Only == nil && from.Schema == r.names.Tracked
 	switch {
 	case from.Schema == pgcatalog.Schema && from.Name == "group_destructions":
-		// The last transaction of the destruction deletes this table's row for the group.
+		// The last transaction of the destruction deletes the group's row in
+		// group_destructions.
 		return false
 	case !single || t != r.plan.groups.table:
 	case !r.plan.gitlab():

@@ -98,7 +98,7 @@ func (s *Stats) count(p *Plan, t *table, n int64) {
 }
 
 // pace updates the speed and the remaining time. rows is the number of rows that the run
-// has deleted in its duration took.
+// has deleted, and took is the duration of the run.
 func (s *Stats) pace(took time.Duration, rows int64) {
 	s.Total = max(s.Total, s.Done)
 	if took <= 0 || rows == 0 {
