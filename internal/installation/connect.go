@@ -196,7 +196,7 @@ func (c *Connections) refuseDuplicates(ctx context.Context) error {
 		if other, taken := known[place]; taken {
 			problems.Add(c.Config.Problem("databases."+db.Name,
 				"is the same database as "+other+", with the same schema",
-				"name it once, with the tables of both"))
+				"configure it once, with the tables of both names"))
 			continue
 		}
 		known[place] = db.Name

@@ -55,7 +55,7 @@ func (db Database) fits(snap snapshot) error {
 	}
 	for _, c := range db.components() {
 		if installed := snap.elsewhere[c.queue]; c.queue != "" && installed != "" && !snap.tracked[c.queue].exists() {
-			const fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
+			const fix = "restore the former schema in the configuration, or run `sexton migrate down` with the old configuration first"
 			return &SchemaError{Object: installed, Fix: fix, text: fmt.Sprintf(
 				"database %s has its %s in %s, but the configuration puts them into %s; "+fix, db.Name, c.holds,
 				installed, db.queueID(c))}

@@ -61,7 +61,7 @@ func TestUpRefusesAnotherSchemaForTheTombstones(t *testing.T) {
 	require.ErrorAs(t, err, &placement)
 	require.Equal(t, `"public".loose_foreign_keys_deleted_records`, placement.Object)
 	require.ErrorContains(t, placement,
-		`in "public".loose_foreign_keys_deleted_records, but the configuration puts them into "app".loose_foreign_keys_deleted_records; set the schema back`)
+		`in "public".loose_foreign_keys_deleted_records, but the configuration puts them into "app".loose_foreign_keys_deleted_records; restore the former schema in the configuration`)
 	require.Equal(t, before, catalog(d))
 }
 

@@ -1,5 +1,6 @@
 FOR one IN
-                -- Rows of a partition are kept as rows of its root.
+                -- If the foreign key refers to a partition, parent is the root, because
+                -- rows of a partition are kept as rows of its root.
                 SELECT coalesce(pg_catalog.pg_partition_root(key.confrelid)::pg_catalog.oid, key.confrelid) AS parent,
                     key.confdeltype = 'd' AS defaults, via.names AS via, keys.names AS keys, changed.names AS changed,
                     kept.key || ARRAY(SELECT v FROM pg_catalog.unnest(via.names) AS v WHERE v <> ALL (kept.key)) AS fields
@@ -12,7 +13,8 @@ FOR one IN
                     SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY k.place) FROM pg_catalog.unnest(key.confkey) WITH ORDINALITY AS k (number, place)
                     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = key.confrelid AND a.attnum = k.number
                 ) AS keys (names)
-                -- Since Postgres 15 a key may set only some of its columns.
+                -- Since Postgres 15, ON DELETE SET may change only some columns of the
+                -- foreign key.
                 CROSS JOIN LATERAL (SELECT pg_catalog.to_jsonb(key) -> 'confdelsetcols') AS listed (numbers)
                 CROSS JOIN LATERAL (
                     SELECT pg_catalog.array_agg(a.attname::pg_catalog.text) FROM pg_catalog.pg_attribute AS a

@@ -1,4 +1,5 @@
--- origin is the set of kept rows, which tombstones record. It is NULL if nothing is kept.
+-- origin is the id of the set of kept rows, which tombstones record. It is NULL if no
+-- rows are kept.
     origin pg_catalog.int8;
     by_batch pg_catalog.bool;
     command pg_catalog.text;

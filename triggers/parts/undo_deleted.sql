@@ -1,6 +1,7 @@
 -- A DELETE on a table also deletes rows of inheriting tables, and the transition table
--- does not show the table of a row. Deletions by foreign keys and batches do not include
--- inheriting tables.
+-- does not show the table of a row. Deletions by foreign keys and by batches do not
+-- include inheriting tables. Postgres runs this function at a trigger depth of 1 for
+-- these deletions, and at a greater depth for a DELETE in a trigger of the application.
             IF (pg_catalog.pg_trigger_depth() > 1 OR NOT by_batch AND "undo_via" IS NULL) AND EXISTS (
                 SELECT
                 FROM pg_catalog.pg_inherits AS below

@@ -21,7 +21,8 @@ SET row_security = off
 AS $sexton$
 #variable_conflict use_variable
 DECLARE
-    -- account_id is the stored key. A collation may compare other texts as equal to it.
+    -- account_id is the stored key of the user. Depending on the collation of the column,
+    -- the argument user_id may be another text that is equal to it.
     account_id "{type}";
     previous text;
     reason text;
@@ -43,7 +44,7 @@ BEGIN
     ELSIF delete_user.delete_groups THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX013',
-            MESSAGE = pg_catalog.format('delete user %s: groups cannot be deleted with these users', account_id),
+            MESSAGE = pg_catalog.format('delete user %s: delete_groups is set, but users of this table own no groups', account_id),
             HINT = 'Omit delete_groups.';
     END IF;
 {rule}
