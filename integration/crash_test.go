@@ -146,7 +146,7 @@ func testKilledAt[S killable](t *testing.T, crash bool, open func(url string) S,
 }
 
 // finishAfterKill starts a second worker, which must finish the work of the killed worker
-// and new work.
+// and also new work.
 func (s twinSite) finishAfterKill(t *testing.T) {
 	s.deleteParents(t, "id BETWEEN 4 AND 9")
 	second := s.startWorker(t)

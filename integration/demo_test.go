@@ -44,8 +44,8 @@ const (
 // demoRun is a demo process with its own temporary folder.
 type demoRun struct {
 	cmd *exec.Cmd
-	// out holds the output: of both streams in a pseudo-terminal, otherwise of standard
-	// output.
+	// out holds the output. In a pseudo-terminal this is the output of both streams,
+	// otherwise only standard output.
 	out, stderr *pgtest.Journal
 	terminal    *os.File
 	tmp         string

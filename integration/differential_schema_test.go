@@ -74,7 +74,8 @@ type reference struct {
 	state string
 }
 
-// These are the values of state columns before and after the parent's deletion.
+// stateInitial and stateChanged are the values of state columns before and after the
+// deletion of the parent.
 const (
 	stateInitial = "7"
 	stateChanged = "-1"

@@ -230,8 +230,8 @@ func (c *scenario) drawLate(f *forecast, s *session) string {
 	return t.setNote(p.number, 100+p.number)
 }
 
-// drawChildTable draws a table with a reference to doomed parents, or any table if there
-// is none.
+// drawChildTable draws a table with a reference to doomed parents. If no table has such a
+// reference, drawChildTable draws any table.
 func (c *scenario) drawChildTable(f *forecast) *table {
 	tables := slices.DeleteFunc(slices.Clone(c.schema.tables), func(t *table) bool {
 		return !slices.ContainsFunc(t.references,

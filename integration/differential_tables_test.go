@@ -174,7 +174,8 @@ type newRow struct {
 	targets []int
 }
 
-// insert returns a statement that inserts rows. Their notes are their numbers.
+// insert returns a statement that inserts rows. The column note of each row gets the
+// number of the row.
 func (t *table) insert(rows ...newRow) string {
 	columns := slices.Concat([]string{"number", "note", "kind"}, t.key)
 	for _, r := range t.references {

@@ -57,8 +57,9 @@ type row struct {
 	rowID
 
 	// marked is true if the deletion of a parent has changed the row's state. The row
-	// still refers to that parent. Our database may not have changed the state yet, so
-	// that another parent would prevent the change there.
+	// still refers to that parent, and the test must not give it another one: our
+	// database may not have changed the state yet, and the new parent would prevent the
+	// change.
 	marked bool
 	text   string
 }
@@ -97,9 +98,10 @@ func (c *scenario) runInBoth(sql string) {
 	}
 }
 
-// runNatively runs a statement in the native database and reports whether it succeeded.
-// Postgres refuses a cascade that sets one column of a row to NULL and then deletes the
-// row because of another column, since it checks the second column again.
+// runNatively runs a statement in the native database and reports whether the foreign
+// keys allowed it. Postgres also refuses a cascade that sets one column of a row to NULL
+// and then deletes the row because of a second column, because it checks the second
+// column again.
 func (c *scenario) runNatively(sql string) bool {
 	attempt := sql
 	open := c.native.PgConn().TxStatus() == 'T'

@@ -87,8 +87,9 @@ func (s diffSite) killInUpload(t *testing.T, first *runningWorker) *runningWorke
 	// time limit.
 	s.kill(t, first)
 	s.exec(t, "UPDATE sexton.external_diffs SET busy_until = clock_timestamp() WHERE diff_id = 1000")
-	// The end of the killed worker's run would be recorded by the next run of the job
-	// minutes later, because several runs are allowed at the same time.
+	// The next run of the job would record the end of the killed worker's run, but only
+	// minutes later, because several runs of this job may exist at the same time. So the
+	// test deletes the open run.
 	s.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL AND holder LIKE $2", moveDiff,
 		fmt.Sprintf("%%:%d:%%", first.cmd.Process.Pid))
 	require.NoFileExists(t, s.store.path(key), "an incomplete object must not be visible")
@@ -193,8 +194,8 @@ INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'projec
 INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch)
 SELECT n, 1, 'title', 'branch', 'main' FROM generate_series(1, 3) AS n;`
 
-// addDiffs inserts the diffs $1 to $2 of merge request 1 + id % 2. Each has three files
-// in another order than that of the tree.
+// addDiffs inserts the diffs $1 to $2 of merge request 1 + id % 2. Each diff has three
+// files, whose order differs from the order of the tree.
 const addDiffs = `
 WITH texts AS (
     SELECT id, file, (ARRAY['z', 'b/ä', 'b/a'])[file + 1] AS path,

@@ -193,8 +193,8 @@ func testTutorial(t *testing.T, p program) {
 	defer stop()
 	cmd := p.shell(ctx, t.TempDir(), server, strings.Join(blocks, "\n"),
 		"WORKER_URL="+strings.Replace(server, "//postgres@", "//documents_worker:secret@", 1), "SEXTON_HTTP__LISTEN=")
-	// The worker is in the process group of the shell, so that killing the group ends
-	// both.
+	// The worker is in the process group of the shell, so that killing the group ends the
+	// shell and the worker.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var out bytes.Buffer
@@ -363,7 +363,7 @@ func TestPromisesNameExistingTests(t *testing.T) {
 	}
 }
 
-// These are the sections of the README whose commands tests run.
+// These constants are the headings of the README sections whose commands tests run.
 const (
 	readmeCommands = "Try it"
 	readmeInstall  = "Install"

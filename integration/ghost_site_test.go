@@ -74,7 +74,8 @@ func ghostTables() map[string]string {
 		"projects": "entry::text", "issues": "entry::text", "issue_assignees": "entry::text",
 		"approvals": "entry::text", "notes": "entry::text",
 		"todos": "entry::text", "events": "entry::text", "snippets": "entry::text", "p_ci_builds": "entry::text",
-		// The id of the emoji that the ghost user keeps is not determined.
+		// The test cannot predict which of the equal emoji the ghost user keeps, so it
+		// does not compare the id.
 		"award_emoji": "user_id || awardable_type || awardable_id || name",
 	}
 }

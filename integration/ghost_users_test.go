@@ -137,9 +137,8 @@ func testGhostCrashes(t *testing.T, p program) {
 	}
 }
 
-// finishAfterKill starts a second worker, which must finish the work of the killed
-// worker, delete notes that a user has written since the kill, and delete two further
-// users.
+// finishAfterKill starts a second worker. It must finish the work of the killed worker,
+// delete notes that a user has written since the kill, and delete two further users.
 func (s ghostSite) finishAfterKill(t *testing.T) {
 	s.writeNotes(t, 2, 3)
 	second := s.startWorker(t)

@@ -30,7 +30,8 @@ type tableModel struct {
 	keyed       bool
 	parent      bool
 	definitions []definitions.Definition
-	// texts holds the columns of conditions, states those of update_column_to.
+	// texts holds the columns that conditions compare. states holds the columns that
+	// update_column_to changes.
 	texts, states []string
 	rows          []*rowModel
 }
@@ -45,8 +46,8 @@ type rowModel struct {
 	states  map[string]int64
 	note    string
 
-	// applyDefinitions sets these fields. dead rows must be deleted. changed rows must
-	// have other values than at the beginning.
+	// applyDefinitions sets these fields. dead is true for rows that must be deleted.
+	// changed is true for rows that must get other values than at the beginning.
 	dead, changed bool
 	// xmin is the transaction that last wrote the row before the worker ran.
 	xmin string

@@ -231,7 +231,8 @@ func subtract(all, some map[string]int64) map[string]int64 {
 	return difference
 }
 
-// artifactKeys returns the keys of the dead rows of the table with a cleaner class.
+// artifactKeys returns the keys of the dead rows of p_ci_job_artifacts, the only table
+// whose definition has a cleaner class.
 func artifactKeys(f *tableModels) [][]string {
 	var keys [][]string
 	artifacts := f.byName["p_ci_job_artifacts"]

@@ -112,8 +112,8 @@ func stopBetweenCommits(t *testing.T, s *multiSite) (w *runningWorker, pass, rel
 	return w, pass, release
 }
 
-// testMultiKilledBetween kills a worker between the two commits. The next worker finds
-// the tombstones, but no children.
+// testMultiKilledBetween kills a worker after it has deleted children in ci and before it
+// removes the tombstones in main. The next worker finds the tombstones, but no children.
 func testMultiKilledBetween(t *testing.T, p program) {
 	s := newMultiSite(t, p, layout{})
 	first, pass, _ := stopBetweenCommits(t, s)
@@ -126,10 +126,10 @@ func testMultiKilledBetween(t *testing.T, p program) {
 	s.requireFinalState(t)
 }
 
-// testMultiCommitIsDurable crashes the server of ci between the two commits. The
-// deletions in ci must survive, although the server flushes its write-ahead log only if a
-// session waits for that. Batches in which a database deletes only its own children need
-// not wait.
+// testMultiCommitIsDurable crashes the server of ci after a worker has deleted children
+// there and before it removes the tombstones in main. The deletions in ci must survive,
+// although the server flushes its write-ahead log only if a session waits for that.
+// Batches in which a database deletes only its own children need not wait.
 func testMultiCommitIsDurable(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := newMultiSite(t, p, layout{urls: map[string]string{"ci": pgtest.NewOn(t, server).URL}})

@@ -25,8 +25,8 @@ func newOutageSite(t *testing.T, p program, alone, jobs string) (*multiSite, *de
 	return newMultiSite(t, p, layout{jobs: jobs, urls: map[string]string{alone: pgtest.NewOn(t, server).URL}}), server
 }
 
-// soon is the longest time for work on a busy machine if the work depends on no database
-// that is down.
+// soon limits the wait for work that needs none of the unavailable databases. The limit
+// also suffices on a busy machine.
 const soon = time.Minute
 
 // deleteScans deletes scans in sec, which creates work that does not involve ci.

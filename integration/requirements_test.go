@@ -121,9 +121,9 @@ func keysOf(table [][]string) []string {
 	return keys
 }
 
-// tracesOf returns the lines of the page. A heading such as `## 004 …` begins a document.
-// The first cell of a row is the section: the heading in the document, with a translation
-// in parentheses.
+// tracesOf returns the lines of the requirements page. A heading such as `## 004 …`
+// begins a document. The first cell of a row is the section: the heading in the document,
+// with a translation in parentheses.
 func tracesOf(text string) (all []trace, findings []string) {
 	var current requirement
 	inTable := false
@@ -151,7 +151,7 @@ func tracesOf(text string) (all []trace, findings []string) {
 	return all, findings
 }
 
-// traceChecker compares the page with the documents and the repository.
+// traceChecker compares the requirements page with the documents and the repository.
 type traceChecker struct {
 	repository   fs.FS
 	requirements []requirement
@@ -179,7 +179,7 @@ func (c *traceChecker) read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// findings returns all errors of a page, one line per error.
+// findings returns all errors of the requirements page, one line per error.
 func (c *traceChecker) findings(page string) []string {
 	lines, findings := tracesOf(page)
 	traced := map[requirement]int{}

@@ -38,7 +38,8 @@ func testRunPooler(t *testing.T, p program) {
 	require.Equal(t, 1, strings.Count(w.log.String(), warning), "the warning must be logged once")
 	s.requireCleanedUp(t)
 
-	// The pooler's next client would inherit session settings and locks.
+	// If the worker left session settings or locks, the pooler's next client would
+	// inherit them.
 	require.Zero(t, s.count(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
 		"locks left in the pooler's connections")
 	for range 10 {

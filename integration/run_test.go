@@ -18,9 +18,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testRunConnections requires that a worker without work has few connections, and that it
-// opens few new ones during 24 s of heartbeats, which is longer than two polling
-// intervals of a subscription. New connections would show that some are opened
+// testRunConnections requires that a worker without work has few connections. During 24 s
+// of heartbeats, which is longer than two polling intervals of a subscription, the worker
+// must open few new connections. More of them would show that some connections are opened
 // repeatedly.
 func testRunConnections(t *testing.T, p program) {
 	s := p.site(t, pgtest.New(t).URL, mainSetup(`
@@ -106,7 +106,7 @@ func testRunSeveralProcesses(t *testing.T, p program) {
 
 // testRunInvalidDefinition runs a worker with a definition whose table was dropped, and
 // with lists of ghost users that do not match the tables. The worker must do all other
-// work, and its log, status and doctor must report both.
+// work, and its log, status and doctor must report both problems.
 func testRunInvalidDefinition(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	s.exec(t, "CREATE TABLE others (id bigint PRIMARY KEY); CREATE TABLE gone (id bigint PRIMARY KEY, other_id bigint)")

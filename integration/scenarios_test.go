@@ -55,8 +55,8 @@ const scenarios = "testdata/scenarios"
 
 // scenarioGroup describes how the scenarios of one component run.
 type scenarioGroup struct {
-	// kinds are the kinds of jobs that a scenario runs, that of the component first.
-	// After each run, the jobs that it has inserted run.
+	// kinds are the kinds of jobs that a scenario runs. The component's kind is the
+	// first. After each run, the jobs that it has inserted run.
 	kinds   []string
 	environ []string
 	// newDB returns the database that scenarios share. A scenario that creates or alters

@@ -293,8 +293,9 @@ func soakDiffs(t *testing.T, p program, seed uint64, length time.Duration) {
 	site.waitIdle(t)
 	site.wait(t, time.Minute, "dead workers to be removed", "(SELECT count(*) FROM sexton.clients) <= 2")
 	s.stopAllButOne(t).stop(t)
-	// The end of the killed workers' runs would be recorded by the next run of the job
-	// minutes later, because several runs are allowed at the same time.
+	// The next run of the job would record the end of the killed workers' runs, but only
+	// minutes later, because several runs of this job may exist at the same time. So the
+	// test deletes the open runs.
 	site.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL", moveDiff)
 	site.requireCleanedUp(t)
 	diffs, _ := site.verifyObjects(t)

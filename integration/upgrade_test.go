@@ -206,7 +206,7 @@ func testServerUpgrade(t *testing.T, p program) {
 	s := p.restoreDump(t, primary.URL("app"))
 	checksums := pgtest.Scalar[string](t, pgtest.Connect(t, primary.URL("app")), "SHOW data_checksums")
 	// pg_upgrade needs a stopped server, and Stop removes the primary's data folder. So
-	// the test upgrades a copy of it.
+	// the test upgrades a copy of the folder.
 	old := pgtest.Standby(t, primary, "upgraded")
 	pgtest.Exec(t, pgtest.Connect(t, old.URL("app")), "SELECT pg_promote()")
 	require.NoError(t, old.Stop())

@@ -17,8 +17,8 @@ import (
 )
 
 // findBinaries returns the folder of initdb and postgres. If a folder is given, it must
-// contain both. Otherwise findBinaries returns the first suitable folder of the
-// environment, or downloads a server if there is none.
+// contain both programs. Otherwise findBinaries returns the first suitable folder of the
+// environment, or downloads a server if no folder is suitable.
 func findBinaries(ctx context.Context, explicit string, env environment) (string, error) {
 	if explicit != "" {
 		dir, err := resolve(explicit)

@@ -45,7 +45,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// These signals stop a running server.
+// Fast and Immediate are the signals that stop a running server.
 const (
 	// Fast rolls back open transactions, ends all sessions and writes a checkpoint.
 	Fast = syscall.SIGINT

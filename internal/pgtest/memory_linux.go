@@ -10,8 +10,8 @@ const (
 	// memoryNeeded is the free space in bytes that useMemory requires. All servers of a
 	// test run together stay below it.
 	memoryNeeded = 3 << 30
-	// These are the kernel's values of TMPFS_MAGIC, ST_NOEXEC and W_OK for statfs(2) and
-	// access(2).
+	// tmpfs, noExec and write are the values of TMPFS_MAGIC, ST_NOEXEC and W_OK, which
+	// statfs(2) and access(2) use.
 	tmpfs, noExec, write = 0x01021994, 0x8, 2
 )
 

@@ -1,6 +1,6 @@
 -- The tables of an application that is not GitLab: accounts have uuid keys, organizations
--- have no parents, and audit events have a partition per month. Tables with names of
--- GitLab's tables have other columns.
+-- have no parents, and audit events have a partition per month. Some tables have the name of
+-- a table of GitLab, but other columns.
 CREATE SCHEMA app;
 CREATE TABLE accounts (id uuid PRIMARY KEY, email text NOT NULL UNIQUE, state text NOT NULL DEFAULT 'active');
 CREATE TABLE organizations (id bigint PRIMARY KEY, slug text NOT NULL UNIQUE, deleted_on date, deleted_by uuid);

@@ -1,4 +1,4 @@
--- Merge request 7 has its diffs in the database.
+-- The diffs of merge request 7 are stored in the database.
 INSERT INTO groups (id, name, path) VALUES (1, 'Group', 'group');
 INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'Project', 'project'), (2, 1, 'Other', 'other');
 INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (7, 1, 'title', 'branch', 'main');

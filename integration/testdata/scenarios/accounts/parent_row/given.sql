@@ -1,2 +1,2 @@
--- The application deletes an organization and, later, a document of another one. Both are
--- undone in reverse order.
+-- The application deletes an organization and, later, a document of another organization.
+-- The two deletions are undone in reverse order.
