@@ -217,8 +217,8 @@ func (s *session) drainChunk(ctx context.Context, c *chunk) error {
 }
 
 // usableEdges returns the edges of the parent that can be drained now, and the reason if
-// some cannot. If there are several reasons, it returns a broken edge first and a lock
-// last.
+// some cannot. Of several reasons, it prefers that of a broken edge, and returns a lock
+// only if there is no other.
 func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -464,8 +464,9 @@ const KeptRowsMessage = "children are left although no session has locked them: 
 
 // dropRemoved drops the removed tombstones from the chunk. If tombstones are left, a
 // trigger or rule keeps or restores their rows. The chunk is then retried, and has an
-// attempt after too many tries. If the transaction changed no row, the chunk has the
-// attempt without a retry, which would hardly change a row.
+// attempt after mostTries tries. If the transaction changed no row, a retry would hardly
+// change one. The chunk then has the attempt after the first try or, if the parent is
+// living, after mostConflicts tries.
 func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Removed, rows int64) error {
 	if s.reportRemoved(ctx, c, removed); len(c.tombstones) == 0 {
 		return nil

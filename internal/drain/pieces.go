@@ -108,8 +108,8 @@ func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, 
 	return true, nil
 }
 
-// checkYield returns ErrYield if the pass ends, or if the time slice has expired and
-// other chunks wait.
+// checkYield returns ErrYield if the pass ends, if it may change no more rows through the
+// edge, or if the time slice has expired and other chunks wait.
 func (d *edgeDrain) checkYield(ctx context.Context) error {
 	waits, err := d.chunksWait(ctx)
 	if err == nil && (d.ended() || d.rowsLeft(d.e) <= 0 || waits && d.pieces >= minSlicePieces &&
@@ -279,8 +279,8 @@ func (p *Parent) isDuplicate(err error) bool {
 }
 
 // markDuplicatesFirst makes Edge.Duplicates run before all further moves of each edge in
-// which err found a duplicate. It returns false if a retry would fail again: the edge has
-// no Duplicates, or they had already run before the move.
+// which err found a duplicate. It returns false if it changed nothing, so that a retry
+// would fail again.
 func (s *session) markDuplicatesFirst(c *chunk, err error) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -680,8 +680,9 @@ func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name st
 	return left, blockedIf(len(left) > 0), nil
 }
 
-// limits returns the timeouts of a statement with n rows. A single row, and a statement
-// that waits for locks, gets the session's full timeouts.
+// limits returns the timeouts of a statement with n rows. A single row gets the session's
+// full statement timeout. If Waits is set, every statement gets both of the session's
+// timeouts.
 func (t *Tree) limits(n int) batch.Limits {
 	limits := t.ShortWaits()
 	if n > 1 && !t.Waits {
