@@ -309,9 +309,9 @@ func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 }
 
 // ChangeStatement returns the statement that applies the key's action to rows and counts
-// the changed rows for the owner $3. It returns their old and new tuples and versions,
-// and the new tuples of rows that still have the same key. If skip is set, it leaves out
-// rows that LockStatement has not locked before.
+// the changed rows for the owner $3. It returns their old and new tuples, their new
+// versions, and the new tuples of rows that still have the same key. If skip is set, it
+// leaves out rows that LockStatement has not locked before.
 func (o *Owner) ChangeStatement(f *Ref, leaf pgcatalog.Table, skip bool) string {
 	condition := ""
 	if skip {
