@@ -234,8 +234,8 @@ func ShortError(err error) string {
 }
 
 // FirstLine returns the first line of an error, since the text of a connection error may
-// have several lines. It prepends about, the thing that failed, unless the line contains
-// it.
+// have several lines. If the line does not contain about, which names the failed part, it
+// prepends about.
 func FirstLine(err error, about string) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	if strings.Contains(first, about) {

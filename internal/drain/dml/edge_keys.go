@@ -11,8 +11,8 @@ import (
 // Key is a column list of a table to which edges refer. The value of a one-column key is
 // the column's value. In tombstones and parameters, the value of a composite key is the
 // text form of an array with the text forms of its columns. No index finds a row by that
-// text. So statements split composite keys and look up one after the other, but find an
-// array of one-column keys in a single scan.
+// text. So statements split composite keys and look them up one after the other, but find
+// an array of one-column keys in a single scan.
 type Key struct {
 	pgcatalog.Table
 

@@ -169,10 +169,10 @@ func FromItem(of *pgcatalog.Relation) string {
 	return "ONLY " + of.SQL()
 }
 
-// Order sorts the keys of each table. Keys whose rows are deleted come first, so that no
-// row is first set to NULL and then deleted. Among these, tables that refer to other
-// tables of the plan come before them. Order returns the tables among deleted, children
-// first.
+// Order sorts the keys of each table by Part. Within a part, keys whose rows are deleted
+// come first, so that no row is first set to NULL and then deleted. After that, a table
+// that refers to other tables of the plan comes before them. Order returns the tables
+// among deleted, children first.
 func Order(deleted map[*Table]bool, roots ...*Table) []*Table {
 	var reachable []*Table
 	rank := map[*Table]int{}
