@@ -324,9 +324,9 @@ func (s twinSite) token(t *testing.T) string {
 // made. The token % stands for all tokens.
 func changesOfToken(token string) string { return "session LIKE 'sexton%#" + token + "'" }
 
-// testRunKilled kills a worker in the middle of a batch. Its session in the server
-// continues and holds locks. Without a schedule, another worker must detect this and
-// finish the work.
+// testRunKilled kills a worker in the middle of a batch. The worker's session in the
+// server continues and holds locks. Without a schedule, another worker must detect this
+// and finish the work.
 func testRunKilled(t *testing.T, p program) {
 	t.Helper()
 	s := newWorkSite(t, p)

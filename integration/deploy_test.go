@@ -40,7 +40,8 @@ func TestReleaseAndImageUseTheSameBuild(t *testing.T) {
 		"the user must be a number other than root, because an empty image has no user names")
 }
 
-// deploy/release refuses a version that would add linker flags before it builds anything.
+// Before it builds anything, deploy/release refuses a version that would add linker
+// flags.
 func TestReleaseRefusesInvalidVersion(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1 -X other=1", "$(id)", "a/b"} {
@@ -223,8 +224,8 @@ func readAlerts(t *testing.T) map[string]alert {
 	return alerts
 }
 
-// selectorPattern matches metric names with their label matchers in braces,
-// matcherPattern single matchers.
+// selectorPattern matches metric names with their label matchers in braces.
+// matcherPattern matches a single label matcher.
 var (
 	selectorPattern = regexp.MustCompile(`\b(sexton_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcherPattern  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)

@@ -142,7 +142,7 @@ const (
 	allMoved = "NOT EXISTS (SELECT FROM merge_request_diffs WHERE stored_externally IS NOT TRUE)"
 )
 
-// diffStore is the store to which diffs are moved.
+// diffStore is the object store to which diffs are moved.
 type diffStore struct {
 	url string
 	// path returns the file of an object. uploadBegun reports whether an upload of the

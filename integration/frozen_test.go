@@ -147,7 +147,8 @@ func (s workSite) maskDocument(t *testing.T, text string) string {
 			}
 		case string:
 			if key == "node" {
-				// The node of a plan depends on the planner's statistics.
+				// The node of a plan is masked, because it depends on the planner's
+				// statistics.
 				return "NODE"
 			}
 			v = frozenTime.ReplaceAllString(strings.ReplaceAll(v, s.dir, "DIR"), "TIME")

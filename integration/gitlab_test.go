@@ -331,7 +331,8 @@ func (f *tableModels) countDeadRows() map[string]int64 {
 	return dead
 }
 
-// countTombstones returns the number of dead rows in parent tables.
+// countTombstones returns the number of dead rows in parent tables. Each of these rows
+// has got a tombstone.
 func (f *tableModels) countTombstones() int64 {
 	var sum int64
 	for name, dead := range f.countDeadRows() {

@@ -1,6 +1,12 @@
 // Package integration tests Sexton as a whole on a real Postgres: the built binary, and
 // the jobs inside the test process. Many tests compare the rows with those that native
 // foreign keys leave.
+//
+// These terms recur in the tests. A site is a database in which the program has installed
+// itself, with a folder of configuration files. A gate is an advisory lock at which a
+// trigger stops a session between a change and its COMMIT. A late child is inserted after
+// its parent was cleaned up, by a transaction that began before the parent was deleted. A
+// foreground run is `sexton job run`.
 package integration
 
 import (

@@ -81,7 +81,7 @@ func (s gatedSite) expireLease() {
 }
 
 // pause is a tracer that stops a worker before the second batch in which it would delete
-// children. Its session is then idle and holds no locks.
+// children. The worker's session is then idle and holds no locks.
 type pause struct {
 	ctx              context.Context //nolint:containedctx // the end of the test ends the pause
 	deletions        int

@@ -245,7 +245,7 @@ func testMultiInvalidDefinition(t *testing.T, p program) {
 	s.requireFinalState(t)
 }
 
-// grant grants a role in ci the privileges of a worker with the program's own command.
+// grant runs the program to grant a role in ci the privileges of a worker.
 func (s *multiSite) grant(t *testing.T, role string) {
 	s.run(t, 0, "grants", "--database", "ci", "--worker", role, "--apply")
 }

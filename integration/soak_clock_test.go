@@ -111,8 +111,8 @@ func buildSkewed(t *testing.T) program {
 	return p
 }
 
-// randomClock returns an environment variable that makes a worker's clock wrong, and
-// changes the error while the worker runs.
+// randomClock returns an environment variable that makes a worker's clock wrong and later
+// changes the error.
 func randomClock(random *rand.Rand) string {
 	skew := func() int { return random.IntN(2*maxSkew+1) - maxSkew }
 	return fmt.Sprintf("SEXTON_SOAK_CLOCK=%d,%d,%d", skew(), random.IntN(maxJumpDelay), skew())

@@ -49,7 +49,8 @@ func makeRunDir(tempDir string) (string, error) {
 // checkSocketDir returns an error if the folder is unsuitable for a socket or for a
 // connection URL.
 func checkSocketDir(dir string) error {
-	// In connection URLs a comma separates several hosts.
+	// The folder must not contain a comma, because in connection URLs a comma separates
+	// several hosts.
 	if strings.Contains(dir, ",") {
 		return fmt.Errorf("folder %q has a comma in its name, which connection URLs cannot hold: set TMPDIR to a folder without one", dir)
 	}

@@ -30,8 +30,8 @@ func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url
 	return Copy(tb, Template(tb, key, "template0", build))
 }
 
-// Template returns the name of a template database, and creates it like FromTemplate as a
-// copy of another database.
+// Template returns the name of a template database. The first call with a key and a
+// function creates it as a copy of the database from and calls build, like FromTemplate.
 func Template(tb testing.TB, key, from string, build func(ctx context.Context, url string) error) string {
 	// The key includes the name of the function build, and thus the path of its package,
 	// so that equal keys of two packages do not collide.
