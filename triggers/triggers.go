@@ -114,8 +114,8 @@ const (
 	Surplus  Kind = "surplus"
 	Altered  Kind = "altered"
 	Disabled Kind = "disabled"
-	// Swapped marks a trigger whose table had the name of a parent, or was a partition of
-	// a parent, when the trigger was installed, and no longer is.
+	// Swapped marks a trigger that was installed when its table had the name of a parent,
+	// or was a partition of a parent, which is no longer the case.
 	Swapped Kind = "swapped"
 	// Plain marks a trigger that does not fire under session_replication_role = replica.
 	// Such a trigger is not drift, because only the table's owner can change it.

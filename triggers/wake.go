@@ -36,8 +36,8 @@ type Wake struct {
 
 // AwakeKey returns the two keys of the session advisory lock that a worker holds
 // exclusively while it is awake for a job kind in the connected database. Installed
-// triggers contain them, so they must never change. If two kinds had the same key,
-// writers of rows for one kind would not notify while a worker of the other kind is
+// triggers contain the keys, so they must never change. Two kinds must not have the same
+// key: writers of rows for one kind would not notify while a worker of the other kind is
 // awake, and their rows would wait for the next tick.
 func AwakeKey(kind string) (k1, k2 int32) {
 	hash := fnv.New32a()

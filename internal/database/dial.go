@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// deadAfter is the time after which a connection with a silent peer is closed, for
-// example after a power cut or if a firewall has dropped its state. The kernel's defaults
-// are two hours while waiting and 16 minutes while sending.
+// deadAfter is the time after which a connection is closed if its peer is silent, for
+// example after a power cut or if a firewall has dropped the connection's state. The
+// kernel's defaults are two hours while waiting and 16 minutes while sending.
 const deadAfter = 15 * time.Second
 
 // dialer opens the connections of a database and sets socket options. The options cannot

@@ -94,8 +94,8 @@ WHERE fence.digest IS DISTINCT FROM EXCLUDED.digest
 `
 
 // Sets the generation of a job's leases, including leases of databases that are no longer
-// configured, and raises their fences, so that no batch of an earlier generation commits
-// afterwards.
+// configured. It also raises their fences, so that no batch of an earlier generation
+// commits afterwards.
 func (q *Queries) FencesInstall(ctx context.Context, digest string, keys []string, prefix string) (int64, error) {
 	result, err := q.db.Exec(ctx, fencesInstall, digest, keys, prefix)
 	if err != nil {

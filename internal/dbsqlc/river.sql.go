@@ -56,8 +56,8 @@ SELECT (EXISTS (
 ))::pg_catalog.bool AS found
 `
 
-// Reports whether there is a client that was silent for too long or has a heartbeat in
-// the future, or a running job of a client without a row. Such a client is dead, or so
+// Reports whether a client was silent for too long or has a heartbeat in the future, or
+// whether a running job belongs to a client without a row. Such a client is dead, or so
 // new that its first heartbeat has not been written yet. The query is cheap if all
 // clients are alive.
 func (q *Queries) ClientsDead(ctx context.Context, self string, silenceSeconds float64) (bool, error) {
@@ -114,9 +114,10 @@ type JobStalledRow struct {
 	Since   time.Time
 }
 
-// Returns a job of a kind for a database that has been waiting for a fetch for 30 s, or
-// running for 30 s without a run of a living client. If @several is set, a job may wait
-// while the kind has other runs.
+// Returns the oldest stalled job of a kind for a database. A job is stalled if it has
+// been waiting for a fetch for 30 s, or if it has been running for 30 s and no living
+// client has a run for it. If @several is set, a waiting job is not stalled while the
+// kind has other runs.
 func (q *Queries) JobStalled(ctx context.Context, arg JobStalledParams) ([]JobStalledRow, error) {
 	rows, err := q.db.Query(ctx, jobStalled,
 		arg.Kind,
@@ -214,13 +215,13 @@ type JobsGiveBackRow struct {
 	ClientID string
 }
 
-// Gives back running jobs that no client works on: the jobs of the removed @clients and
-// of clients without a row, and the jobs @own that this client fetched more than 10 s ago
-// and for which it has no goroutine. As in River after a shutdown, the attempt does not
-// count, and a job with a requested cancellation is cancelled. Locked rows are skipped,
-// because another client is ending those jobs. A job that was given back 20 times may be
-// killing its workers. From then on the job is delayed before it is available again, by a
-// minute more each time and up to an hour, so that other jobs can run.
+// Gives back running jobs that no client works on: jobs of the removed @clients, jobs of
+// clients without a row, and the jobs @own. The jobs @own have no goroutine in this
+// client, which fetched them more than 10 s ago. As in River after a shutdown, the
+// attempt does not count, and a job with a requested cancellation is cancelled. Locked
+// rows are skipped, because another client is ending those jobs. A job that was given
+// back 20 times may be killing its workers. From then on its next attempt is delayed by a
+// minute more each time, up to an hour, so that other jobs can run.
 func (q *Queries) JobsGiveBack(ctx context.Context, arg JobsGiveBackParams) ([]JobsGiveBackRow, error) {
 	rows, err := q.db.Query(ctx, jobsGiveBack,
 		arg.Clients,
@@ -470,10 +471,9 @@ type QueueStatesRow struct {
 }
 
 // Counts the jobs of queues by state. Each count reads one range of the index by which
-// River fetches jobs, in the order of the index. Without that order the planner would
-// expect to find enough jobs soon in a table that was not vacuumed lately, and would read
-// the complete table for a queue or state without jobs. since is NULL for a queue without
-// a row in River's table.
+// River fetches jobs. The ORDER BY makes the planner use that index. Otherwise, in a
+// table that was not vacuumed lately, it would read the complete table for a queue or
+// state without jobs. since is NULL for a queue without a row in River's table.
 func (q *Queries) QueueStates(ctx context.Context, most int32, queues []string) ([]QueueStatesRow, error) {
 	rows, err := q.db.Query(ctx, queueStates, most, queues)
 	if err != nil {

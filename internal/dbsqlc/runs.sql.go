@@ -87,9 +87,9 @@ type RunFinishParams struct {
 }
 
 // Records the end of a run, and releases the run's lease if it is still held. If the run
-// changed something or failed, the commit waits until its WAL is on disk, together with
-// the WAL of all earlier commits of the run, including batches. Runs that changed nothing
-// and had no error share one row per minute.
+// changed something or failed, the commit waits until its WAL is on disk. The WAL of all
+// earlier commits of the run, including batches, is then also on disk. Runs that changed
+// nothing and had no error share one row per minute.
 func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) error {
 	_, err := q.db.Exec(ctx, runFinish,
 		arg.Outcome,

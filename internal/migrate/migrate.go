@@ -78,11 +78,15 @@ type Report struct {
 // version and makes enqueue accept exactly the configured kinds. Up is idempotent and may
 // run on several machines at the same time.
 //
-// Up changes nothing if it returns a *SchemaError (the schema is newer than this program,
-// or a deletion table is in another schema than the configured one), a *PrivilegeError (a
-// missing privilege, such as membership in the owner's role) or a problem.List (tables
-// and rules of the application that do not fit the components). River's tables are
-// migrated last, in transactions of their own. Everything else is one transaction.
+// Up changes nothing if it returns one of these errors:
+//
+//   - A *SchemaError: the schema is newer than this program, or a deletion table is in
+//     another schema than configured.
+//   - A *PrivilegeError: a privilege is missing, such as membership in the owner's role.
+//   - A problem.List: tables and rules of the application do not fit the components.
+//
+// River's tables are migrated last, in transactions of their own. Everything else is one
+// transaction.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {

@@ -67,8 +67,8 @@ type snapshot struct {
 	comment                        string
 	hasTracked, mayCreateInTracked bool
 
-	// own has the relations in the schema sexton, tracked the tables of the tracked
-	// schema that components use, and elsewhere the qualified names of Sexton's tables in
+	// own has the relations in the schema sexton, and tracked the tables of the tracked
+	// schema that components use. elsewhere has the qualified names of Sexton's tables in
 	// other schemas.
 	own, tracked map[string]relation
 	elsewhere    map[string]string

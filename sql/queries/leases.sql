@@ -20,8 +20,8 @@ WHERE slot = 0
 
 -- name: FencesInstall :execrows
 -- Sets the generation of a job's leases, including leases of databases that are no longer
--- configured, and raises their fences, so that no batch of an earlier generation commits
--- afterwards.
+-- configured. It also raises their fences, so that no batch of an earlier generation
+-- commits afterwards.
 WITH wanted AS (
     SELECT wanted.key FROM pg_catalog.unnest(@keys::pg_catalog.text[]) AS wanted (key)
     UNION

@@ -28,10 +28,9 @@ FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS wanted (name);
 
 -- name: QueueStates :many
 -- Counts the jobs of queues by state. Each count reads one range of the index by which
--- River fetches jobs, in the order of the index. Without that order the planner would
--- expect to find enough jobs soon in a table that was not vacuumed lately, and would read
--- the complete table for a queue or state without jobs. since is NULL for a queue without
--- a row in River's table.
+-- River fetches jobs. The ORDER BY makes the planner use that index. Otherwise, in a
+-- table that was not vacuumed lately, it would read the complete table for a queue or
+-- state without jobs. since is NULL for a queue without a row in River's table.
 SELECT wanted.name::pg_catalog.text AS queue, (queue.paused_at IS NOT NULL)::pg_catalog.bool AS paused, queue.created_at AS since,
     state.name::pg_catalog.text AS state,
     (SELECT pg_catalog.count(*) FROM (
@@ -46,9 +45,10 @@ CROSS JOIN pg_catalog.unnest(ARRAY['available', 'pending', 'running', 'retryable
 ORDER BY 1, 4;
 
 -- name: JobStalled :many
--- Returns a job of a kind for a database that has been waiting for a fetch for 30 s, or
--- running for 30 s without a run of a living client. If @several is set, a job may wait
--- while the kind has other runs.
+-- Returns the oldest stalled job of a kind for a database. A job is stalled if it has
+-- been waiting for a fetch for 30 s, or if it has been running for 30 s and no living
+-- client has a run for it. If @several is set, a waiting job is not stalled while the
+-- kind has other runs.
 SELECT job.id, (job.state = 'running')::pg_catalog.bool AS running,
     coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client, since.at::pg_catalog.timestamptz AS since
 FROM "sexton".river_job AS job
@@ -155,8 +155,8 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'running' AND job.attempted_by[pg_catalog.cardinality(job.attempted_by)] = @self::pg_catalog.text;
 
 -- name: ClientsDead :one
--- Reports whether there is a client that was silent for too long or has a heartbeat in
--- the future, or a running job of a client without a row. Such a client is dead, or so
+-- Reports whether a client was silent for too long or has a heartbeat in the future, or
+-- whether a running job belongs to a client without a row. Such a client is dead, or so
 -- new that its first heartbeat has not been written yet. The query is cheap if all
 -- clients are alive.
 SELECT (EXISTS (
@@ -175,13 +175,13 @@ SELECT (EXISTS (
 ))::pg_catalog.bool AS found;
 
 -- name: JobsGiveBack :many
--- Gives back running jobs that no client works on: the jobs of the removed @clients and
--- of clients without a row, and the jobs @own that this client fetched more than 10 s ago
--- and for which it has no goroutine. As in River after a shutdown, the attempt does not
--- count, and a job with a requested cancellation is cancelled. Locked rows are skipped,
--- because another client is ending those jobs. A job that was given back 20 times may be
--- killing its workers. From then on the job is delayed before it is available again, by a
--- minute more each time and up to an hour, so that other jobs can run.
+-- Gives back running jobs that no client works on: jobs of the removed @clients, jobs of
+-- clients without a row, and the jobs @own. The jobs @own have no goroutine in this
+-- client, which fetched them more than 10 s ago. As in River after a shutdown, the
+-- attempt does not count, and a job with a requested cancellation is cancelled. Locked
+-- rows are skipped, because another client is ending those jobs. A job that was given
+-- back 20 times may be killing its workers. From then on its next attempt is delayed by a
+-- minute more each time, up to an hour, so that other jobs can run.
 WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled, 1 + CASE
         WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count'::pg_catalog.text) = 'number'

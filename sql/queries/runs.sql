@@ -42,9 +42,9 @@ WHERE id = @id
 
 -- name: RunFinish :exec
 -- Records the end of a run, and releases the run's lease if it is still held. If the run
--- changed something or failed, the commit waits until its WAL is on disk, together with
--- the WAL of all earlier commits of the run, including batches. Runs that changed nothing
--- and had no error share one row per minute.
+-- changed something or failed, the commit waits until its WAL is on disk. The WAL of all
+-- earlier commits of the run, including batches, is then also on disk. Runs that changed
+-- nothing and had no error share one row per minute.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode(@changed::boolean OR @outcome::pg_catalog.text = 'failed'), true)
         AS synchronous_commit

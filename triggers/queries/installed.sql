@@ -1,6 +1,6 @@
 -- Returns every trigger that runs one of Sexton's functions (schema $1, names $2), with
--- its first argument, which is the name that its table, or the root of its table, had
--- when the trigger was installed.
+-- its first argument. The argument is the name that the trigger's table, or the root of
+-- that table, had when the trigger was installed.
 SELECT
     c.oid,
     n.nspname::pg_catalog.text AS schema_name,

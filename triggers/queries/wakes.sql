@@ -1,6 +1,6 @@
--- Returns the expected wake triggers. $1 has the schemas of the tables, $2 their names,
--- $3 the job kinds, $4 and $5 the keys of the awake locks, and $6 the conditions, in the
--- same order. A table with a condition has two triggers.
+-- Returns the expected wake triggers. In the same order, $1 has the schemas of the
+-- tables, $2 their names and $3 the job kinds. $4 and $5 have the keys of the awake
+-- locks, and $6 the conditions. A table with a condition has two triggers.
 WITH wanted AS (
     SELECT w.ordinal, 0 AS level, c.oid AS relid, w.schema_name, w.table_name, e.name, e.type_bits, NULL AS old_table, e.new_table,
         -- This is the condition with the lock's keys, in the form in which the server

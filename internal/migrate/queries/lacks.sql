@@ -1,10 +1,11 @@
 -- Returns the missing privileges: of all roles on Sexton's objects ($1), and of the
--- worker's role $3 on the application's tables ($2). The columns are the role that may
--- grant the privilege (the current role if it may, else the owner; empty means a
--- superuser), whether the privilege is optional, the kind and name of the object, the
--- privileges, the role that lacks them, and the statement that grants them. Objects are
--- found in the catalog, because resolving their names would need the privileges in
--- question. Missing objects are left out. Sexton's functions are not overloaded.
+-- worker's role $3 on the application's tables ($2). The first column is the role that
+-- may grant the privilege: the current role or else the owner. It is empty if only a
+-- superuser may. The other columns are whether the privilege is optional, the kind and
+-- name of the object, the privileges, the role that lacks them, and the statement that
+-- grants them. Objects are found in the catalog, because resolving their names would need
+-- the missing privileges. Missing objects are left out. Sexton's functions are not
+-- overloaded.
 WITH RECURSIVE listed AS (
     SELECT class.oid AS relation, listed.privileges, listed.referring
     FROM pg_catalog.json_to_recordset($2::pg_catalog.json) AS listed (name text, privileges text, referring text)

@@ -1,6 +1,6 @@
--- Returns the relations of the schema sexton, the tables $2 of the tracked schema ($1),
--- and tables with these names and Sexton's comment in other schemas, each with its
--- columns and their types.
+-- Returns the relations of the schema sexton and the tables $2 of the tracked schema
+-- ($1). Tables with these names and Sexton's comment in other schemas are also returned.
+-- Each relation has its columns and their types.
 SELECT namespace.nspname::pg_catalog.text, class.relname::pg_catalog.text, class.relkind::pg_catalog.text, coalesce(description.text, ''),
     ARRAY(SELECT column_.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS column_
         WHERE column_.attrelid = class.oid AND column_.attnum > 0 AND NOT column_.attisdropped ORDER BY column_.attnum),

@@ -1,9 +1,9 @@
 -- Cancels a group's deletion on behalf of a user, in the caller's transaction. Returns
 -- false if the group was not scheduled for deletion.
 --
--- Raises SX020 if the group does not exist, SX021 if the user may not remove it, and
--- SX022 if the group's destruction has deleted or changed a row, or if the destruction of
--- a group above it has begun.
+-- Raises SX020 if the group does not exist and SX021 if the user may not remove it.
+-- Raises SX022 if the group's destruction has deleted or changed a row, or if the
+-- destruction of a group above it has begun.
 CREATE OR REPLACE FUNCTION "sexton".cancel_group_deletion(group_id "{group}", user_id "{user}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -20,8 +20,8 @@ BEGIN
     begun := "sexton".group_destruction_above(cancel_group_deletion.group_id);
 
     IF begun = cancel_group_deletion.group_id THEN
-        -- A running batch has locked this row. The DELETE waits for the batch and then
-        -- reads the values that the batch has written.
+        -- A running batch has locked the row of the destruction. The DELETE waits for the
+        -- batch and then reads the values that the batch has written.
         DELETE FROM "sexton".group_destructions AS destruction
         WHERE destruction.group_id = begun AND destruction.done = 0 AND NOT destruction.touched;
 

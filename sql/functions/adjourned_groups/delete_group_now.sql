@@ -46,7 +46,8 @@ BEGIN
     INSERT INTO "sexton".events (kind, payload) VALUES (
         'group_deletion_hastened', pg_catalog.jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', requester));
 
-    -- If the kind is not installed, the daily job enqueues the group.
+    -- If enqueue does not accept the kind group_destroy, the group is left to the daily
+    -- job for due groups.
     IF EXISTS (SELECT FROM "sexton".job_kinds WHERE job_kinds.kind = 'group_destroy') THEN
         PERFORM "sexton".enqueue('group_destroy', pg_catalog.jsonb_build_object(
             'group_id', delete_group_now.group_id, 'user_id', coalesce(pg_catalog.to_jsonb(requester), {nobody})));

@@ -29,8 +29,8 @@ BEGIN
             MESSAGE = pg_catalog.format('cancel the deletion: there is no user %s', coalesce(cancel_user_deletion.user_id::pg_catalog.text, 'NULL'));
     END IF;
 
-    -- Each batch of a worker locks this row before it changes rows of the user, and
-    -- counts the changed rows here.
+    -- Each batch of a worker locks the user's row in the queue before it changes rows of
+    -- the user. It also counts the changed rows in that row.
     SELECT queued.id, queued.previous_state, queued.moved_rows, queued.deleted_rows, queued.nullified_rows INTO job
     FROM "public".users_ghost_user_migrations AS queued
     WHERE queued.user_id = account_id

@@ -7,10 +7,11 @@
 --
 -- Raises
 --   SX010 if the user does not exist
---   SX011 if the user may not be deleted: only users of the types 0 (human), 6 (project bot), 13 (service account)
---         and 15 (placeholder) may, but not the ghost user and other internal users
---   SX012 if the user is the sole owner of a group and delete_groups is not set. Owners of groups above the group count,
---         but blocked and banned users do not
+--   SX011 if the user may not be deleted. Only users of the types 0 (human), 6 (project
+--         bot), 13 (service account) and 15 (placeholder) may be deleted. The ghost user
+--         and other internal users may not
+--   SX012 if the user is the sole owner of a group and delete_groups is not set. Owners
+--         of groups above the group count as owners, and blocked or banned users do not
 --   SX013 if the deletion of groups is not installed
 --   SX015 if the groups must be deleted and there is no initiator other than the user
 --   SX021 if the initiator may not remove the groups

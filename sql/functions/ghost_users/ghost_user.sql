@@ -1,9 +1,10 @@
 -- Returns the id of the ghost user, which has user type 5, and creates the ghost user if
 -- there is none. Concurrent calls create only one.
 --
--- Raises SX014 if it cannot create the ghost user: another column needs a value, the
--- isolation level would hide a ghost user that another session has just created, or a
--- unique value was taken at each attempt.
+-- Raises SX014 if it cannot create the ghost user: another column needs a value, or a
+-- unique value was taken at each attempt. At REPEATABLE READ and above it always raises
+-- SX014, because the transaction would not see a ghost user that another session has just
+-- created.
 CREATE OR REPLACE FUNCTION "sexton".ghost_user()
 RETURNS bigint
 LANGUAGE plpgsql

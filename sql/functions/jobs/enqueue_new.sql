@@ -1,7 +1,7 @@
 -- Inserts a job for River and returns its id. If an equal job waits or runs, it returns
--- NULL and changes nothing. Job kinds that insert jobs of another kind, and count them in
--- the same transaction, call this function, because enqueue does not report whether a job
--- is new.
+-- NULL and changes nothing. Some job kinds insert jobs of another kind and count them in
+-- the same transaction. They call this function, because enqueue does not report whether
+-- a job is new.
 --
 -- The function waits for an open transaction that has inserted an equal job. Raises 22023
 -- if kind or arguments are invalid.

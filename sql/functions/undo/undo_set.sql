@@ -2,10 +2,10 @@
 -- for the set of rows that a batch keeps. The locks of the batch's statement prevent a
 -- later change of the columns.
 --
--- Raises SX005 if the columns have changed, and SX006 if waits is true and left_out rows
--- are too large to be kept. ahead is the leaf whose rows were read before they are
--- deleted, or 0. For such a leaf, the function raises SX008 if a trigger, rule or policy
--- may prevent the deletion of a row, or if a row is too large.
+-- left_out is the number of rows that are too large to be kept. ahead is the leaf whose
+-- rows were read before they are deleted, or 0. Raises SX005 if the columns have changed,
+-- and SX006 if waits is true and left_out is not 0. Raises SX008 for a leaf ahead if
+-- left_out is not 0, or if a trigger, rule or policy may prevent the deletion of a row.
 CREATE OR REPLACE FUNCTION "sexton".undo_set(of_table oid, known bigint, exclude text[], left_out bigint, waits boolean, ahead oid)
 RETURNS bigint
 LANGUAGE plpgsql

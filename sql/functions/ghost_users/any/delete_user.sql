@@ -4,9 +4,9 @@
 --
 -- With hard_delete, contributions are deleted instead of passing to the ghost user.
 --
--- Raises SX010 if the user does not exist, SX011 for the ghost user and for a user that
--- the application's rule refuses, and SX013 with delete_groups, because these users own
--- no groups.
+-- Raises SX010 if the user does not exist. Raises SX011 for the ghost user, and for a
+-- user that the application's rule refuses. Raises SX013 with delete_groups, because
+-- users of this table own no groups.
 CREATE OR REPLACE FUNCTION "sexton".delete_user(
     user_id "{type}",
     initiator_id "{type}",
