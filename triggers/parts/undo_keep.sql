@@ -53,8 +53,8 @@ BEGIN
             BEGIN
                 IF origin IS NOT NULL AND NOT EXISTS (SELECT FROM "sexton".undo_layouts AS known WHERE known.id = layout) THEN
                     -- A layout without columns only names the table. The error has rolled
-                    -- back the layout that undo_layout stored above, and would do so each
-                    -- time.
+                    -- back the layout that undo_layout stored above, and would do so at
+                    -- each deletion.
                     layout := (SELECT pg_catalog.min(known.id) FROM "sexton".undo_layouts AS known
                         WHERE known.relation = root AND known.signature = ''
                             AND known.name = present);

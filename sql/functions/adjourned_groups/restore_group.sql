@@ -19,7 +19,8 @@ BEGIN
     FROM "public".group_deletion_schedules AS schedule
     WHERE schedule.group_id = restore_group.group_id;
 
-    -- The application may enforce unique paths without a unique index.
+    -- The paths are compared here, because the application may enforce unique paths
+    -- without a unique index.
     IF {brings_schedules} AND EXISTS (
         SELECT FROM "public".groups AS own
         JOIN "public".groups AS other ON other.path = nullif(pg_catalog.left(own.path, -pg_catalog.length(suffix)), '')

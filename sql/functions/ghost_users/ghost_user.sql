@@ -1,10 +1,10 @@
 -- Returns the id of the ghost user, which has user type 5, and creates the ghost user if
 -- there is none. Concurrent calls create only one.
 --
--- Raises SX014 if it cannot create the ghost user: another column needs a value, or a
--- unique value was taken at each attempt. At REPEATABLE READ and above it always raises
--- SX014, because the transaction would not see a ghost user that another session has just
--- created.
+-- Raises SX014 if there is no ghost user and it cannot create one: another column needs a
+-- value, or a unique value was taken at each attempt. At REPEATABLE READ and above it
+-- creates none, because the transaction would not see a ghost user that another session
+-- has just created.
 CREATE OR REPLACE FUNCTION "sexton".ghost_user()
 RETURNS bigint
 LANGUAGE plpgsql

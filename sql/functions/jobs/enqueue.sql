@@ -98,7 +98,7 @@ BEGIN
     -- A conflicting job may end before it is read. The function gives up after ten such
     -- jobs.
     FOR attempt IN 1..10 LOOP
-        -- DO UPDATE would lock the job's row.
+        -- ON CONFLICT DO UPDATE would lock the row of the existing job.
         INSERT INTO "sexton".river_job AS j
             (args, kind, max_attempts, queue, scheduled_at, state, tags, unique_key, unique_states)
         VALUES (

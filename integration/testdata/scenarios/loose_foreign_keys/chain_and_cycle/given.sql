@@ -1,5 +1,5 @@
--- The tables form a chain and a cycle, one refers to itself, and one has two columns for
--- the same parent.
+-- The tables form a chain and a cycle. One table refers to itself, and one has two
+-- columns that refer to the same parent.
 CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint, a_id bigint);
 CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint, other_a_id bigint);
 CREATE INDEX ON a (b_id); CREATE INDEX ON a (a_id); CREATE INDEX ON b (a_id); CREATE INDEX ON b (other_a_id);
