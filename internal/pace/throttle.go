@@ -61,9 +61,8 @@ type server struct {
 	OtherSessions
 
 	mu sync.Mutex
-	// queried is the time of the last query of other sessions, and nextQuery the earliest
-	// time of the next one.
-	queried, nextQuery time.Time
+	// nextQuery is the earliest time of the next query of other sessions.
+	nextQuery time.Time
 	// replicasChecked is the time of the last check in which no replica lagged too much.
 	// replicasHidden reports that the role cannot see the state of replicas.
 	replicasChecked time.Time
@@ -170,8 +169,8 @@ func (t *ServerThrottle) Blocker(ctx context.Context, name string) string {
 		return ""
 	}
 	reason, err := t.targets[i].Session.Blocker(ctx, t.targets[i].DB.Pool)
-	// The query also fails if the batch has ended. If the server has a problem, the batch
-	// returns an error of its own.
+	// An error is only logged for debugging: the query also fails if the batch has ended,
+	// and a problem of the server is returned by the batch too.
 	if err != nil {
 		t.log.DebugContext(ctx, "lock_holder_unknown", "error", err)
 		return ""
@@ -262,6 +261,5 @@ func (s *server) query(ctx context.Context, conn *pgx.Conn, now time.Time) bool 
 	default:
 		s.Record(now, transactions)
 	}
-	s.queried = now
 	return pgcatalog.SQLState(err) != "42501"
 }

@@ -36,7 +36,7 @@ func newFixture(t *testing.T) *fixture {
 	s.share = throttle.Share(0)
 	_, duty := s.share(t.Context(), false)
 	require.Equal(t, idle, duty)
-	require.Zero(t, s.memory.server("main").queried, "the servers are not queried after the first batch of a pass")
+	require.Zero(t, s.memory.server("main").latest, "the servers are not queried after the first batch of a pass")
 	return s
 }
 
@@ -159,15 +159,15 @@ func TestQueriesAreLimited(t *testing.T) {
 	s := newFixture(t)
 	s.query(t)
 	state := s.memory.server("main")
-	queried := state.queried
+	queried := state.latest
 	state.nextQuery = time.Now().Add(time.Hour)
 	for range 10 {
 		s.share(t.Context(), false)
 	}
-	require.Equal(t, queried, state.queried)
+	require.Equal(t, queried, state.latest)
 	state.nextQuery = time.Now()
 	s.share(t.Context(), false)
-	require.Greater(t, state.queried, queried)
-	require.GreaterOrEqual(t, state.nextQuery.Sub(state.queried), queryEvery)
-	require.LessOrEqual(t, state.nextQuery.Sub(state.queried), queryAtLeast)
+	require.Greater(t, state.latest, queried)
+	require.GreaterOrEqual(t, state.nextQuery.Sub(state.latest), queryEvery)
+	require.LessOrEqual(t, state.nextQuery.Sub(state.latest), queryAtLeast)
 }
