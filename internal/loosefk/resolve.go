@@ -110,8 +110,8 @@ func (r *resolver) bind(d definitions.Definition) {
 	}
 }
 
-// attachBroken adds the broken definitions to their parents, which other definitions have
-// created.
+// attachBroken adds each definition with an error to its parent, as a broken reference. A
+// parent only exists if a definition without an error has created it.
 func (r *resolver) attachBroken() {
 	for _, reference := range r.broken {
 		for _, s := range r.sites {
@@ -126,7 +126,7 @@ func (r *resolver) attachBroken() {
 }
 
 // named returns a table of which only the name is known. schema is used if the name has
-// none.
+// no schema.
 func named(name definitions.Name, schema string) Table {
 	return Table{Schema: cmp.Or(name.Schema, schema), Name: name.Table}
 }
@@ -180,7 +180,7 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	case reference.Index:
 	case reference.noIndexReason != "":
 		r.report(d, problem.Warning, ".column", reference.noIndexReason+", so every batch reads the whole table",
-			"give both columns one type and collation")
+			"give both columns the same type and collation")
 	default:
 		fix := child.CreateIndex(child.Table, d.Columns...)
 		if reference.Partitioned() {
@@ -223,15 +223,17 @@ func (r *resolver) childSite(d definitions.Definition) *site {
 	return home
 }
 
-// same reports whether two references of one parent are equal.
+// same reports whether two references of one parent have the same child, columns and
+// conditions.
 func (r *Reference) same(other *Reference) bool {
 	return r.Database == other.Database && r.Child.OID == other.Child.OID &&
 		slices.Equal(r.Definition.Columns, other.Definition.Columns) && slices.Equal(r.Conditions, other.Conditions)
 }
 
 // contradicts reports whether two references of one parent may change one row
-// differently, depending on their order. The row is in a partition of both references. It
-// matches both, or it matches the second one only after the first one has changed it.
+// differently, depending on their order. Such a row is in a leaf of both references. It
+// matches both definitions, or it matches one of them only after the other one has
+// changed it.
 func (r *Reference) contradicts(other *Reference) bool {
 	shared := slices.ContainsFunc(r.Leaves, func(leaf Table) bool {
 		return slices.ContainsFunc(other.Leaves, func(l Table) bool { return l.OID == leaf.OID })
@@ -256,8 +258,8 @@ func (r *Reference) contradicts(other *Reference) bool {
 	})
 }
 
-// overwrites reports whether the reference sets a column by which the other one finds its
-// rows, or a column that the other one sets to another value.
+// overwrites reports whether r sets a column by which other finds its rows, or a column
+// that other sets to another value.
 func (r *Reference) overwrites(other *Reference) bool {
 	set := []string{r.Target.Column}
 	if r.Action == dml.Nullify {

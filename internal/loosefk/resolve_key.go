@@ -67,8 +67,8 @@ func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relatio
 	return nil
 }
 
-// checkColumns sets the comparison of each of the child's columns with the key's column.
-// It returns false if it has reported an error.
+// checkColumns sets the comparison of each of the child's columns with the parent's key
+// column. It returns false if it has reported an error.
 func (r *resolver) checkColumns(
 	d definitions.Definition, parent *Parent, child *pgcatalog.Relation, operators *pgcatalog.Operators,
 	reference *Reference,
@@ -99,7 +99,7 @@ func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, 
 	case !found:
 		return r.missingColumn(d, key, d.Child, child, column)
 	case incomparable != nil:
-		return r.refuse(d, key, "the two columns need one type, or integers of any width",
+		return r.refuse(d, key, "give both columns the same type, or integer types",
 			"%s.%s is of type %s, but %s.%s is of type %s: %v",
 			d.Child, column, pgcatalog.Short(foreign.Base), d.Parent, parent.KeyColumns[i],
 			pgcatalog.Short(parent.KeyTypes[i]), incomparable)
@@ -113,7 +113,7 @@ func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, 
 }
 
 // element returns the path of one item of a key whose value is one name or a list of
-// names.
+// names, such as ".column" or ".column[1]".
 func element(key string, names []string, i int) string {
 	if len(names) == 1 {
 		return key

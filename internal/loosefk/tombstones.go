@@ -30,8 +30,8 @@ type Tombstones struct {
 	Wake Waker
 }
 
-// queryResult returns the result of one query in a bounded transaction. what describes
-// the query in errors.
+// queryResult calls query in a transaction with the timeouts of Bounds, and returns its
+// result. what describes the query in errors.
 func queryResult[T any](ctx context.Context, t Tombstones, what string,
 	query func(q *dbsqlc.Queries) (T, error),
 ) (result T, err error) {
@@ -55,8 +55,8 @@ type FailedTombstone struct {
 	// LastError has the table, SQLSTATE and message of the last attempt. It is nil before
 	// the first one.
 	LastError *string
-	// ConsumeAfter is the time from which the tombstone is due. It may be infinite: an
-	// operator can use it to reorder the queue.
+	// ConsumeAfter is the time from which the tombstone is due. It may be infinite,
+	// because an operator can set it to reorder the queue.
 	ConsumeAfter pgtype.Timestamptz
 	// Deferred reports that ConsumeAfter is in the future.
 	Deferred   bool
@@ -67,17 +67,17 @@ type FailedTombstone struct {
 // FailedTombstones are the first failed tombstones of a database.
 type FailedTombstones struct {
 	First []FailedTombstone
-	// More counts the failed tombstones that are not in First. Capped reports that there
-	// may be more of them.
+	// More counts the failed tombstones that are not in First. If Capped is true, there
+	// may be more than More.
 	More   int64
 	Capped bool
 }
 
-// Failed returns at most limit failed tombstones, by parent and in the order in which
-// they are processed. It reads at most window tombstones from the head of each parent's
-// queue, and at most window deferred tombstones. All failed tombstones are in these two
-// parts: a run begins with the oldest tombstones, and a failure defers a tombstone to a
-// time in the future.
+// Failed returns at most limit failed tombstones, ordered by parent and then as they are
+// processed. It reads at most window tombstones from the head of each parent's queue, and
+// at most window deferred tombstones. All failed tombstones are in these two parts: a run
+// begins with the oldest tombstones, and a failure defers a tombstone to a time in the
+// future.
 func (t Tombstones) Failed(ctx context.Context, limit, window int) (list FailedTombstones, err error) {
 	var total int64
 	rows, err := queryResult(ctx, t, "list tombstones", func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesFailedRow, error) {
@@ -97,14 +97,14 @@ func (t Tombstones) Failed(ctx context.Context, limit, window int) (list FailedT
 
 // Retried is the result of a retry.
 type Retried struct {
-	// Retried counts tombstones that were made due. Due is 1 if the tombstone that was
-	// named was already due and had not failed.
+	// Retried counts tombstones that were made due. Due is 1 if Retry was called with the
+	// id of a tombstone that was already due and had not failed.
 	Retried, Due int64
 	// Busy counts tombstones that a worker was processing. They were not changed.
 	Busy int64
 }
 
-// Retry makes the failed tombstone id due now and resets its attempts. If id is 0, it
+// Retry makes the failed tombstone id due now and resets its attempts. If id is 0, Retry
 // does so for all failed tombstones. It is idempotent. It reads the queue in pages and
 // skips rows that another session has locked. The counts are also valid with an error.
 func (t Tombstones) Retry(ctx context.Context, id int64) (result Retried, err error) {
@@ -194,8 +194,8 @@ func (t Tombstones) Count(ctx context.Context, parent string, most int64) (int64
 		func(q *dbsqlc.Queries) (int64, error) { return q.TombstonesCount(ctx, parent, most) })
 }
 
-// Bounds are the timeouts of the short transactions of operator commands. Workers and the
-// application use the same tables at the same time.
+// Bounds are the timeouts of the short transactions of operator commands. They keep a
+// command from blocking workers and the application, which use the same tables.
 type Bounds struct {
 	StatementTimeout time.Duration
 	LockTimeout      time.Duration
@@ -205,11 +205,11 @@ type Bounds struct {
 // inserted tombstones does.
 type Waker func(ctx context.Context, tx pgx.Tx) error
 
-// boundedSettings are the settings of one transaction. With READ COMMITTED each statement
-// sees all rows committed before it, whatever the default of role and database is.
-// Policies could hide rows, which would then count as deleted. row_security = off makes
-// that an error. run appends SetTexts, so that keys have the same text form as in the
-// tracking triggers.
+// boundedSettings is the SQL that sets the timeouts and other settings of one
+// transaction. With READ COMMITTED each statement sees all rows that were committed
+// before it, whatever the default of role and database is. Without row_security = off,
+// rows hidden by policies would count as deleted. With it, Postgres raises an error. run
+// appends SetTexts, so that keys have the same text form as in the tracking triggers.
 const boundedSettings = `
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL statement_timeout = %d;
@@ -235,7 +235,7 @@ func (b Bounds) run(ctx context.Context, db pgcatalog.Beginner, settings string,
 		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) +
 			pgcatalog.SetTexts() + settings
 		if _, err := tx.Exec(ctx, script); err != nil {
-			return fmt.Errorf("settle session: %w", err)
+			return fmt.Errorf("set transaction settings: %w", err)
 		}
 		return do(tx)
 	})

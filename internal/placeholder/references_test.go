@@ -43,7 +43,7 @@ func TestInvalidReferences(t *testing.T) {
 		"error placeholder_users.references[0].table: child table public.isues does not exist (create it, correct the name, or remove the definition)",
 		"error placeholder_users.references[1].columns[0]: table issues has no column autor_id (did you mean author_id?)",
 		"error placeholder_users.references[1].columns[1]: issues.title is of type text, but users.id is of type int8: a foreign key of type text cannot refer to int8" +
-			" (the two columns need one type, or integers of any width)",
+			" (give both columns the same type, or integer types)",
 		"error placeholder_users.references[1].table: the same definition is at placeholder_users.references[1].columns[2] (remove one of them)",
 		"error placeholder_users.references[2].table: child authors is not a table (use a table)",
 		`error placeholder_users.references[5].table: table "\"" lacks its closing double quote`,
