@@ -71,7 +71,8 @@ type Match string
 // when the key of their parent changes.
 type OnUpdate string
 
-// These options differ from the defaults of Postgres.
+// The options of a foreign key that differ from the defaults of Postgres have these
+// names.
 const (
 	Deferred Initially = "deferred"
 	Full     Match     = "full"
@@ -151,7 +152,7 @@ type Definition struct {
 	// Database is the database of the child. It is needed if several databases have a
 	// table with the child's name.
 	Database string `yaml:"database"`
-	// ParentColumns are the referenced columns of the parent, one for each of Columns.
+	// ParentColumns lists the referenced columns of the parent, in the order of Columns.
 	// The default is the primary key.
 	ParentColumns yamlfile.Texts `yaml:"parent_column"`
 	// Constraint has the options of the replaced foreign key, for `sexton definitions
@@ -161,8 +162,9 @@ type Definition struct {
 	positions yamlfile.Positions
 }
 
-// At returns the position of the value of a key, such as column or column[1], or the
-// start of the entry if it has no such key.
+// At returns the position of a value in the file by its key, such as column or column[1].
+// If the entry has no such
+// key, At returns the position of the nearest key above it, or the start of the entry.
 func (d Definition) At(key string) problem.Position {
 	return d.positions.Of(d.Key + "." + key).Position
 }

@@ -159,8 +159,8 @@ func (r *reader) conflicts() {
 		}
 		first[id] = d
 		// A tombstone has one key, so all definitions of a parent must refer to the same
-		// columns, in the same order. Without columns a definition refers to the primary
-		// key, which only the catalog has.
+		// columns, in the same order. A definition without parent_column refers to the
+		// primary key, whose columns are only known from the catalog.
 		earlier, named := keys[d.Parent]
 		if len(d.ParentColumns) > 0 && named && !slices.Equal(earlier.ParentColumns, d.ParentColumns) {
 			r.problems.Errorf(d.Position, d.Key+".parent_column", "is %s, but %s at %s has %s for the same parent %s",
