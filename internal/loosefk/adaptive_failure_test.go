@@ -11,8 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A child that is locked after its window was read is skipped, and deleted after the lock
-// is released.
+// A child that another session locks after the run has read its window is skipped, and
+// deleted after the lock is released.
 func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+limitChildren+addChildren(12_000), deleteChildren, "parents")
@@ -31,8 +31,8 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	require.EqualValues(t, 12_010, b.requireClean(t, ended()).DeleteCount)
 }
 
-// changedIf returns plpgsql that raises a serialization failure if the condition holds.
-// Otherwise it records the isolation level of the statement.
+// changedIf returns plpgsql code that raises a serialization failure if the condition
+// holds. Otherwise the code records the isolation level of the statement.
 func changedIf(condition string) string {
 	return "IF " + condition + ` THEN RAISE EXCEPTION 'changed' USING ERRCODE = '40001'; END IF;
 		INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));`
@@ -60,8 +60,8 @@ func TestAdaptiveConcurrentlyChangedRowsAreRetried(t *testing.T) {
 	})
 }
 
-// If ten rows take longer than the short timeout, statements get the configured timeout,
-// so that the table is cleaned up.
+// If even a statement on ten rows exceeds the adaptive pace's short timeout, the pace
+// uses the configured statement timeout, and the table is cleaned up.
 func TestAdaptiveSlowTableIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+slowRow, deleteChildren, "parents")
@@ -141,7 +141,8 @@ func TestKeptRowsAreReported(t *testing.T) {
 // take longer than a short run on any machine.
 var slowRows = dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep((SELECT count(*) FROM gone) * 0.0001);")
 
-// A parent that is interrupted by the end of a run gets no attempt.
+// If the run ends while a parent's children are being deleted, the tombstone gets no
+// attempt.
 func TestAdaptiveEndOfRunIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+slowRows+addChildren(60_000), deleteChildren, "parents")

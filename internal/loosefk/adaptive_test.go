@@ -24,7 +24,7 @@ func setupAdaptive(t *testing.T, tables, definitionsYAML string, tracked ...stri
 }
 
 // limitRows returns a trigger that makes a statement time out, on any machine, if the
-// statement deletes or changes more than that number of rows.
+// statement deletes or changes more rows than the given number.
 func limitRows(event, table string, rows int) string {
 	return dbtest.OnStatement(event, table,
 		fmt.Sprintf("IF (SELECT count(*) FROM gone) > %d THEN PERFORM pg_sleep(600); END IF;", rows))
@@ -40,8 +40,8 @@ var recordStatements = "CREATE TABLE statements (parents bigint, heavy boolean, 
 // all other statements.
 var limitChildren = limitRows("DELETE", "children", 5000) + recordStatements
 
-// addChildren returns the statement that adds children to the first parent. They are last
-// in the table and in the index.
+// addChildren returns the statement that adds children to the first parent. The new rows
+// are the last ones in the table and in the index.
 func addChildren(children int) string {
 	return fmt.Sprintf("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, %d) AS n;", children)
 }
@@ -200,8 +200,8 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	})
 }
 
-// If a row pointer leads to another row, which was inserted in place of a child, that row
-// is kept.
+// If a child's row pointer leads to another row when the child is deleted, because that
+// row was inserted in its place, the other row is kept.
 func TestAdaptivePointersToOtherRowsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+limitChildren+addChildren(20_000), deleteChildren, "parents")

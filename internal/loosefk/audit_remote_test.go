@@ -42,7 +42,7 @@ func auditorWithRemote(b bundle, ci *dbtest.DB, repair bool) orphans.Auditor {
 	return auditor
 }
 
-// auditBuilds audits the definition whose children are in the other database.
+// auditBuilds audits the definition of builds, which are in the database ci.
 func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Report {
 	return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], b.remoteReference(t)))(t)
 }
@@ -54,8 +54,8 @@ func (b bundle) remoteReference(t *testing.T) *loosefk.Reference {
 	return references[at]
 }
 
-// hookTransaction returns the database ci, which calls do before the transaction with
-// that number.
+// hookTransaction returns the database ci. The returned database calls do before its
+// transaction with the given number.
 func hookTransaction(ci *dbtest.DB, number int, do func() error) *remoteDB {
 	return &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
 		if n == number {
@@ -107,7 +107,7 @@ func TestAuditNotifiesTheParentsDatabase(t *testing.T) {
 }
 
 // An audit finds and repairs orphans with composite keys in another database. A child
-// with NULL in one column is no orphan.
+// with NULL in one column does not count as an orphan.
 func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)

@@ -16,7 +16,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// wake is the channel that waker notifies.
+// wake is the notification channel on which waker sends.
 const wake = "sexton_wake_test"
 
 func waker(ctx context.Context, tx pgx.Tx) error {
@@ -78,7 +78,7 @@ func (b bundle) repairAndRun(t *testing.T, batch int) int64 {
 		keys += report.RepairedKeys
 	}
 	for _, report := range b.audit(t, b.auditor(batch, true)) {
-		require.Zero(t, report.OrphanedKeys, "a key with a tombstone is no orphan")
+		require.Zero(t, report.OrphanedKeys, "a key with a tombstone does not count as an orphan")
 		require.Zero(t, report.RepairedKeys)
 	}
 	require.Equal(t, keys, b.Pending(t), "one tombstone per key")
@@ -307,8 +307,9 @@ parents:
 	require.Equal(t, []string{"100", "101"}, b.ids("SELECT id FROM parents ORDER BY id"))
 }
 
-// A repair checks its keys again under its lock. It inserts no tombstone for a key whose
-// parent exists again, which has a tombstone, or whose children were deleted.
+// A repair checks its keys again under its lock. It inserts no tombstone for a key if the
+// parent exists again, if the key already has a tombstone, or if the children were
+// deleted.
 func TestRepairRechecksKeysUnderItsLock(t *testing.T) {
 	t.Parallel()
 	b := setupOrphans(t, "id <= 5")

@@ -57,8 +57,8 @@ func readCatalog(ctx context.Context, tx pgx.Tx, schema string, names []definiti
 }
 
 // defaultKey returns the column that a definition refers to if it names no column of the
-// parent. It is the primary key if that has one column, or id if id alone identifies a
-// row, as in partitioned tables with the key (id, partition).
+// parent: the primary key if that has one column, else the column id if uniqueColumn
+// accepts it, else "".
 func defaultKey(r *pgcatalog.Relation) string {
 	key := r.PrimaryKey()
 	switch {
@@ -71,15 +71,16 @@ func defaultKey(r *pgcatalog.Relation) string {
 	}
 }
 
-// uniqueColumn reports whether the column is unique. A unique index of a partitioned
-// table must contain its partition key, so there a column of the primary key is accepted.
+// uniqueColumn reports whether the values of the column identify a row. A unique index of
+// a partitioned table must contain the partition key. So in a partitioned table, each
+// column of the primary key is accepted, such as id in the key (id, partition).
 func uniqueColumn(r *pgcatalog.Relation, column string) bool {
 	return r.Unique(column) || r.Kind == "p" && slices.Contains(r.PrimaryKey(), column)
 }
 
-// ordered returns the valid B-tree indexes of a table, which is r or one of its
-// partitions. by has the comparison of each of columns. An index column that cannot be
-// used for its comparison has the name "" in the result.
+// ordered returns the valid B-tree indexes of a table: of r itself, or of one of its
+// partitions. by[i] is the comparison of columns[i]. In the result, an index column has
+// the name "" if the index cannot be used for the comparison of that column.
 func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatalog.Comparison,
 	operators *pgcatalog.Operators,
 ) []pgcatalog.Index {
@@ -100,10 +101,10 @@ func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatal
 }
 
 // serves reports whether one of the indexes leads directly to the rows with given values
-// in columns. The index must begin with columns, in any order. Only columns in given,
-// which the same statements compare with one value, may be in between. An index that is
-// unique on some of columns is sufficient too: the other columns then only filter one
-// row.
+// in columns. The index must begin with columns, in any order. The columns in given,
+// which the same statements compare with one value each, may be before or between them. A
+// unique index on some of these columns is sufficient too: the other columns then only
+// filter one row.
 func serves(indexes []pgcatalog.Index, columns, given []string) bool {
 	return slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool {
 		compared := slices.Concat(columns, given)
@@ -144,8 +145,9 @@ func deferrable(r *pgcatalog.Relation, columns []string) (only bool) {
 	return only
 }
 
-// bindIndexes sets which of the reference's tables have an index on its columns, and the
-// statements that create missing ones.
+// bindIndexes finds the indexes on the reference's columns. It sets Index, Indexed, Order
+// and Stepped. For each table without an index, it stores the statement that creates one
+// in CreateIndex.
 func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.Operators) {
 	columns := r.Definition.Columns
 	tables := child.Leaves
@@ -174,9 +176,9 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 	}
 }
 
-// indexOrder returns the positions of columns in the order of an index that has all keys.
-// If wanted is not nil, the index must have that order. If there is no such index,
-// complete is false and the order is wanted, or the order of columns.
+// indexOrder returns the positions of columns in the order of the first index that has
+// all keys. If wanted is not nil, the index must have that order. If there is no such
+// index, complete is false, and order is wanted or the order of columns.
 func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (order []int, complete bool) {
 	for _, i := range indexes {
 		found := i.Order(columns)
@@ -196,11 +198,13 @@ func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (orde
 
 // Fingerprint returns a text that changes if the tables of parents and children in one
 // database change, or the columns that their tombstones record. The result of Resolve is
-// then outdated. Fingerprint is much cheaper than Resolve: a table's row in pg_class gets
-// a new xmin with nearly every change of its definition, but not with new statistics,
-// which are written in place. A renamed column or a new index does not change that row,
-// so the fingerprint also has the columns and indexes. Attached and detached partitions
-// change the tree of tables. Another recorded key changes the function that records it.
+// then outdated. Fingerprint is much cheaper than Resolve.
+//
+// A table's row in pg_class gets a new xmin with nearly every change of its definition,
+// but not with new statistics, which are written in place. A renamed column or a new
+// index does not change that row, so the fingerprint also has the columns and indexes. It
+// has all partitions, so it changes if one is attached or detached. It has the OID of the
+// function that records keys, because each recorded key has a function of its own.
 func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
 	var fingerprint string
 	row := database.After(ctx, db, database.GenericPlan, statement("fingerprint"), tablesIn(name, parents))

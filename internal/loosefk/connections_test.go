@@ -13,9 +13,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// sightings is a trigger that records which session deleted the children of a parent, and
-// in which transaction.
-var sightings = "CREATE TABLE sightings (pid int, xid xid8, parent bigint);" + dbtest.OnStatement("DELETE", "children",
+// recordSessions is a trigger that records which session deleted the children of a
+// parent, and in which transaction.
+var recordSessions = "CREATE TABLE sightings (pid int, xid xid8, parent bigint);" + dbtest.OnStatement("DELETE", "children",
 	"INSERT INTO public.sightings SELECT DISTINCT pg_backend_pid(), pg_current_xact_id(), parent_id FROM gone;")
 
 // moreParents increases the number of parents to 200, with ten children each.
@@ -26,7 +26,7 @@ INSERT INTO children SELECT 10 * p + n, p FROM generate_series(11, 200) AS p, ge
 func setupManyParents(t *testing.T, connections int) bundle {
 	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
 	b.connections(t, connections)
-	b.Exec(moreParents + sightings)
+	b.Exec(moreParents + recordSessions)
 	return b
 }
 

@@ -7,8 +7,9 @@
 //	                                                    ▼  until the transactions of that time have ended
 //	                          tombstone (status 2) ─► recheck: children inserted late are deleted or changed
 //
-// A Reference is a bound definition. The horizon of a database is a time before which no
-// open transaction of that database began.
+// A Reference is a bound definition. A leaf is a table with rows of a child: the child
+// itself or one of its partitions. An edge is a reference on one leaf. The horizon of a
+// database is a time before which no open transaction of that database began.
 //
 // Invariant: a tombstone is only removed in a transaction that finds no children of it in
 // the parent's database, after those in other databases were deleted or changed. The

@@ -21,7 +21,8 @@ const (
 	updateLimit = 500
 )
 
-// Confirm is the default of Engine.ConfirmAfter.
+// Confirm is the default of Engine.ConfirmAfter, the time after which a removed tombstone
+// is rechecked.
 const Confirm = 10 * time.Minute
 
 // ErrChanged is the error of a run that ended because tables have changed since the
@@ -50,7 +51,8 @@ type Engine struct {
 	Database string
 	Pace     string
 	Limits   Limits
-	// Adaptive is the zero value for a pace with fixed sizes.
+	// Adaptive configures the adaptive pace. It is the zero value for a pace with fixed
+	// sizes.
 	Adaptive Adaptive
 	Throttle pace.Throttle
 	Parents  []*Parent
@@ -69,7 +71,8 @@ type Engine struct {
 	// ConfirmAfter is the time after which a removed tombstone is rechecked. If it is 0,
 	// the constant Confirm applies.
 	ConfirmAfter time.Duration
-	// Sizes holds the sizes that earlier runs of the process have learned.
+	// Sizes holds the sizes of chunks and statements that earlier runs of the process
+	// have learned.
 	Sizes *drain.Sizes
 	// Undo makes batches keep the rows that they delete or change, if the trigger has
 	// kept the deleted parent row.
@@ -84,8 +87,8 @@ type Engine struct {
 // with an error. The error wraps lease.ErrLost if another worker has taken the lease.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats(e.Database, e.Pace), references: map[*drain.Edge]*Reference{}}
-	// The statement timeout is the reserve, so that the last statement ends under the
-	// lease.
+	// The run ends one statement timeout before the lease expires, so that its last
+	// statement ends under the lease.
 	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, r.runPass)
 	return r.stats, err
 }
@@ -98,7 +101,7 @@ type run struct {
 	source     *source
 	references map[*drain.Edge]*Reference
 	budget     budget
-	// rowLimitReached reports that a limit of rows was reached.
+	// rowLimitReached reports that the limit of deleted or of updated rows was reached.
 	rowLimitReached atomic.Bool
 
 	// mu guards the statistics. The sessions and the search for lock holders update them
@@ -107,7 +110,8 @@ type run struct {
 	stats *Stats
 }
 
-// runPass processes tombstones until the frame has ended, and completes the statistics.
+// runPass processes tombstones until none is due or the frame has ended, and completes
+// the statistics.
 func (r *run) runPass(ctx context.Context, frame *pace.Frame) error {
 	r.budget = budget{limits: r.Limits, stats: r.stats, until: frame.Until}
 	bound := r.bind()
@@ -147,7 +151,7 @@ func (r *run) runPass(ctx context.Context, frame *pace.Frame) error {
 }
 
 // finishStats completes the statistics. If the run reached its limits, it records an
-// attempt for each key that was drained in part.
+// attempt for each tombstone whose children were only partly deleted or changed.
 func (r *run) finishStats(ctx context.Context) error {
 	r.mu.Lock()
 	r.stats.Duty, r.stats.WaitingFor, r.stats.WaitingClass = pace.Duty{}, "", ""
@@ -168,10 +172,10 @@ func (r *run) finishStats(ctx context.Context) error {
 	return nil
 }
 
-// bind returns the parents, with an edge for each leaf of their references. The order of
-// the edges is the order of their statements. Edges in other databases come first. Then
-// come edges with events: a native cascade from another table would delete their rows
-// without an event.
+// bind returns the parents, with an edge for each leaf of their references. Statements
+// run in the order of the edges. Edges in other databases come first. Edges with events
+// come next: a native cascade from another table would delete their rows without an
+// event.
 func (r *run) bind() []*drain.Parent {
 	parents := make([]*drain.Parent, len(r.Parents))
 	for i, parent := range r.Parents {
@@ -220,8 +224,8 @@ func (r *run) edges(reference *Reference) []*drain.Edge {
 	return edges
 }
 
-// limit returns the maximum number of rows of one statement. If it is 0, package drain
-// chooses the number.
+// limit returns the maximum number of rows that one statement deletes or updates, or 0 if
+// package drain chooses the number.
 func (r *Reference) limit(adaptive bool) int {
 	switch {
 	case r.Definition.DeleteLimit > 0 && !r.Updates():
@@ -235,7 +239,7 @@ func (r *Reference) limit(adaptive bool) int {
 	}
 }
 
-// recordDuty records the share of its time that the run works now.
+// recordDuty stores the run's current duty in the statistics.
 func (r *run) recordDuty(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -305,7 +309,8 @@ func (r *run) progress(ctx context.Context) {
 	r.Progress(ctx, r.stats)
 }
 
-// recordWait records the reason for which the run waits, or "" if it does not wait.
+// recordWait stores the reason for which the run waits, or "", in the statistics. If the
+// reason has changed, it calls Progress.
 func (r *run) recordWait(ctx context.Context, class pace.WaitClass, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,7 +39,8 @@ func TestKeyTypes(t *testing.T) {
 			CREATE TABLE %[1]s_children (id bigint PRIMARY KEY, parent_id %[3]s);
 			INSERT INTO %[1]s_parents VALUES (%[4]s);
 			INSERT INTO %[1]s_children VALUES (2, NULL);`, name, test.parent, test.child, test.key)
-		// The key of bigint does not fit into the child's column, which must be no error.
+		// The bigint key is too large for the type of the child's column. The run must
+		// not fail.
 		if name != "bigint" {
 			fmt.Fprintf(&tables, "INSERT INTO %[1]s_children SELECT 1, id FROM %[1]s_parents;", name)
 		}
@@ -178,8 +179,8 @@ INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents"
 		"children.parent_id is a generated column and cannot be set")
 }
 
-// A period can be a part of the key. Only the children with exactly this period are
-// deleted.
+// A parent's key can have a range column with WITHOUT OVERLAPS. Only the children with
+// exactly the same range are deleted.
 func TestPeriodsAsKeys(t *testing.T) {
 	t.Parallel()
 	pgtest.RequireVersion(t, 18)

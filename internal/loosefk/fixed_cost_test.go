@@ -12,9 +12,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A cost that does not depend on the number of keys must not make chunks smaller. Each of
-// these costs alone is longer than the target of a transaction. The test compares the
-// number of chunks and not their time, which depends on the machine.
+// A cost that does not depend on the number of keys does not make chunks smaller. Each of
+// the tested costs alone takes longer than the target of a transaction. The test compares
+// the number of chunks and not their time, which depends on the machine.
 func TestFixedCostsKeepChunksLarge(t *testing.T) {
 	t.Parallel()
 	keys := 10_000

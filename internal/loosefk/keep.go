@@ -13,10 +13,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// markUnkept marks deletions as incomplete. A worker that keeps no rows, such as one with
-// an earlier configuration, calls it before it changes a row. It may be killed after the
-// first row, and a worker that keeps rows may finish the deletion. Rows in other
-// databases are committed separately, so the mark must be on disk before that.
+// markUnkept records that not all rows of these deletions are kept for undo. A worker
+// with undo turned off calls markUnkept before it changes the first row: if that worker
+// is killed, a worker with undo turned on may finish the deletion. The mark is on disk
+// before rows in other databases change, because they are committed separately.
 func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
 	limits := on.Limits
 	limits.Own, limits.Durable = true, true
@@ -27,12 +27,14 @@ func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
 	return err //nolint:wrapcheck // The pass names it.
 }
 
-// Keep sets Keep of the references to children in one database, so that statements keep
-// the rows that they delete or change. how has the settings of undo.
+// Keep sets the field Keep of the references to children in one database, so that
+// statements store the rows that they delete or change for undo. how has the settings of
+// undo.
 func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database string, parents []*Parent,
 	how dml.Keep,
 ) error {
-	how.Exclude = append([]string{}, how.Exclude...) // pgx passes a nil slice as NULL.
+	// Exclude must not be nil, because pgx passes a nil slice as NULL.
+	how.Exclude = append([]string{}, how.Exclude...)
 	for _, reference := range UsableIn(database, parents) {
 		layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude, reference.Updates())
 		if err != nil {
@@ -45,9 +47,10 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database s
 	return nil
 }
 
-// LayoutOf returns the layout in which rows of a table are kept, and inserts it if it is
-// new. Deleted rows are kept in the layout of the root of the partition tree, as triggers
-// keep them. Changed rows are kept in the layout of the table itself.
+// LayoutOf returns the layout of a table, which lists the columns that undo stores. It
+// inserts the layout if it is new. Deleted rows are stored in the layout of the root of
+// the partition tree, as triggers do. Changed rows are stored in the layout of the table
+// itself.
 func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, table uint32, exclude []string,
 	changed bool,
 ) (*dml.Layout, error) {

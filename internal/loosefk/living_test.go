@@ -66,7 +66,8 @@ func TestChildrenOfARevivedParentAreKept(t *testing.T) {
 		require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records"))
 		again := b.run(t)
 		require.Zero(t, again.Revived+again.Processed+again.DeleteCount, "a second run changes nothing")
-	}, "parents were reloaded") // Both paces check the parent with the same statements.
+		// Both paces check for the parent with the same statements, so one pace is enough.
+	}, "parents were reloaded")
 }
 
 // Every statement that changes children checks the parent, so the children of revived
@@ -105,9 +106,9 @@ func TestChildrenOfARevivedParentAreKeptByAllStatements(t *testing.T) {
 	}, "deleted")
 }
 
-// Children are kept if their parent is inserted, and they are changed, while a statement
-// waits for one of them. Postgres then rechecks the child, whose key is the same, but not
-// the parent.
+// While a statement waits for a locked child, another transaction changes the children
+// and inserts their parent. The children are kept, although Postgres then only rechecks
+// the child, whose key is the same, and not the parent.
 func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, action string }

@@ -10,7 +10,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Table is a relation of the database.
+// Table identifies a relation by OID, schema and name.
 type Table = pgcatalog.Table
 
 // Parent is a tracked table with all references to it.
@@ -31,7 +31,7 @@ func (p *Parent) HasChildrenIn(database string) bool {
 	return slices.ContainsFunc(p.References, func(r *Reference) bool { return r.Database == database })
 }
 
-// Reference is one definition bound to the database.
+// Reference is one definition bound to its parent and child tables.
 type Reference struct {
 	dml.Edge
 
@@ -49,7 +49,7 @@ type Reference struct {
 	// reason. The other leaves are cleaned up.
 	BrokenLeaves map[uint32]string
 	// Keep, if set, describes how statements keep the rows that they delete or change.
-	// drain.Edge.UseReturning points to useReturning.
+	// All edges of the reference share useReturning, see drain.Edge.UseReturning.
 	Keep         *dml.Keep
 	useReturning bool
 	// noIndexReason is the reason for which statements cannot use any index on the
@@ -79,8 +79,7 @@ func References(parents []*Parent) iter.Seq2[*Parent, *Reference] {
 	}
 }
 
-// UsableIn returns the parents' references to children in one database for which
-// statements can be built.
+// UsableIn returns the usable references of the parents to children in one database.
 func UsableIn(database string, parents []*Parent) (usable []*Reference) {
 	for _, reference := range References(parents) {
 		if reference.Database == database && reference.Usable() {

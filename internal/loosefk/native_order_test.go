@@ -53,7 +53,8 @@ func rules() (all []rule) {
 	return all
 }
 
-// pairs returns the pairs of rules that must be refused, and the others in random order.
+// pairs returns the pairs of rules that must be refused, and all other pairs in random
+// order.
 func pairs(t *testing.T, random *rand.Rand) (refused, others [][2]rule) {
 	all := rules()
 	find := func(yaml string) rule {

@@ -29,7 +29,7 @@ INSERT INTO stuck SELECT id, id FROM parents WHERE id <= 2;
 CREATE TABLE below (id bigint PRIMARY KEY, above_id bigint REFERENCES above ON DELETE CASCADE);
 INSERT INTO below SELECT n, CASE WHEN n <= 200 THEN n END FROM generate_series(1, 10000) AS n;
 ALTER SEQUENCE tries RESTART;` +
-	// The trigger raises the error of a timeout. A statement timeout that short would
+	// The trigger raises the error of a timeout. A real statement timeout of 0.1 s would
 	// also end statements on other tables on a busy machine.
 	dbtest.OnRow("DELETE", "stuck", "old.parent_id <= 2", timedOut) + dbtest.OnRow("DELETE", "children", "true",
 	"PERFORM pg_sleep(0.005);")
@@ -37,9 +37,9 @@ ALTER SEQUENCE tries RESTART;` +
 // timedOut is plpgsql that fails after 0.1 s with the error of a statement timeout.
 const timedOut = "PERFORM pg_sleep(0.1); RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';"
 
-// While another parent has all obstacles, the children of a healthy parent are deleted
-// after a limited number of statements of the other one. All other rows are deleted too,
-// or their tombstone has an error.
+// The children of the table parents have all obstacles, and the children of neighbors
+// have none. The latter are deleted after a limited number of statements on the former.
+// All other rows are deleted too, or their tombstone has an error.
 func TestAllObstaclesTogether(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+obstacleTables,

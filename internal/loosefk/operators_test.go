@@ -118,8 +118,8 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 	}
 }
 
-// A change of the partition key moves the row to another partition, since it is written
-// through the partitioned table.
+// If an action changes the partition key of a child, the row is moved to another
+// partition.
 func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 	t.Parallel()
 	type example struct{ action, key string }

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/render"
 )
 
-// Site is one configured database, for Resolve.
+// Site describes one configured database to Resolve.
 type Site struct {
 	Name string
 	// Schema is the schema of tables that are named without one.
@@ -63,9 +63,9 @@ func (s *site) has(name definitions.Name) bool {
 	return s.catalog != nil && s.catalog.lookup(name) != nil
 }
 
-// home returns the database of a table. This is the database whose patterns match the
-// name. If no pattern matches, it is the database without patterns that has the table. If
-// there is none, it is a database that cannot be reached and may have the table.
+// home returns the database that has a table: the database whose patterns match the name,
+// else the database without patterns in which the table exists, else a database without
+// patterns that cannot be reached.
 func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 	if len(r.sites) == 1 {
 		return r.sites[0], nil
@@ -101,7 +101,9 @@ func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 		return unknown[0], nil
 	}
 	if len(open) > 0 && !slices.ContainsFunc(r.sites, func(s *site) bool { return s.has(name) }) {
-		return open[0], nil // The caller reports that the table does not exist there.
+		// No database has the table. The caller reports that it does not exist in this
+		// one.
+		return open[0], nil
 	}
 	for _, s := range r.sites {
 		if s.has(name) {

@@ -26,7 +26,7 @@ func TestPlanFindsUsableIndexes(t *testing.T) {
 		CREATE TABLE codes (id text PRIMARY KEY);`)
 	for name, test := range map[string]struct {
 		index, entry, missing string
-		// why is a part of the reason in the plan.
+		// why is a part of the field Why of the missing index.
 		why string
 	}{
 		"one column":   {"CREATE INDEX x ON children (parent_id)", plain, "", ""},

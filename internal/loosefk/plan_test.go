@@ -163,7 +163,7 @@ func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	require.Len(t, big.Findings, 1)
 	require.Regexp(t, `^every statement reads all \d+ pages of big$`, big.Findings[0])
 	require.Equal(t, plan.AccessPath{Node: "Seq Scan", Table: "small", Pages: 1}, small.Access)
-	require.Empty(t, small.Findings, "a small table is no finding")
+	require.Empty(t, small.Findings, "a scan of a small table is not a finding")
 	require.Len(t, small.MissingIndexes, 1)
 	require.Equal(t, 1, run.Totals.Findings)
 	require.Equal(t, 2, run.Totals.MissingIndexes)
@@ -201,7 +201,7 @@ e: [{table: b, column: b_id, on_delete: async_nullify}]
 	}, run.Definitions[0].Then)
 	require.Equal(t, []plan.Named{
 		then("b", "e", "b_id", definitions.Nullify),
-		// The native foreign key of c deletes rows of c.
+		// The native foreign key of table c deletes rows of c.
 		then("c", "d", "c_id", definitions.Delete),
 	}, run.Definitions[1].Then)
 	require.Empty(t, run.Definitions[2].Then)

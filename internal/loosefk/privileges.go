@@ -19,10 +19,10 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database stri
 	return missing, err
 }
 
-// BreakUnprivileged returns the result of MissingPrivileges. It also marks the leaves on
-// which the role lacks privileges as broken, or the reference if a privilege on the child
-// itself is missing. So the other partitions of a child are cleaned up while a new
-// partition lacks its grants.
+// BreakUnprivileged returns the same list as MissingPrivileges, and marks the leaves on
+// which the role lacks privileges as broken. The other leaves are still cleaned up, for
+// example while a new partition lacks its grants. If a privilege on the child itself is
+// missing, the whole reference is marked as broken.
 func BreakUnprivileged(ctx context.Context, db pgcatalog.Beginner, database string,
 	parents []*Parent,
 ) (problem.List, error) {

@@ -73,7 +73,7 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 		stats := b.run(t)
 		require.EqualValues(t, 2, stats.Processed)
 		require.Zero(t, stats.Confirmed)
-		require.Zero(t, b.Pending(t), "rechecks are no backlog")
+		require.Zero(t, b.Pending(t), "rechecks do not count as backlog")
 		require.Equal(t, []string{"1", "2"}, b.uncheckedKeys())
 		older.exec(insert)
 		require.False(t, b.run(t).Changed(), "the older transaction is open")
@@ -102,17 +102,17 @@ func TestNewerTransactionsDoNotDelayRechecks(t *testing.T) {
 	require.EqualValues(t, 1, b.runRechecks(t).Confirmed)
 }
 
-// A recheck keeps the children of a parent that exists again, whichever transaction has
-// inserted it.
+// A recheck keeps the children of a parent that exists again. The parent was inserted by
+// the transaction that inserted the children, or by another one.
 func TestRecreatedParentKeepsItsChildren(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string][2]string{
 		"with its child":         {"INSERT INTO parents VALUES (1);", "SELECT"},
 		"by another transaction": {"", "INSERT INTO parents VALUES (1)"},
-	}, func(t *testing.T, _ string, comes [2]string) {
+	}, func(t *testing.T, _ string, inserts [2]string) {
 		b, older := setupWithOlderTransaction(t, "id <= 2")
-		older.exec(comes[0] + "INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
-		b.Exec(comes[1])
+		older.exec(inserts[0] + "INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
+		b.Exec(inserts[1])
 		require.EqualValues(t, 1, b.runRechecks(t).LateChildren)
 		require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
 	})

@@ -99,7 +99,7 @@ func TestTombstoneIsKeptUntilTheOtherDatabaseIsClean(t *testing.T) {
 	require.Zero(t, b.run(t).Processed)
 	require.Equal(t, []string{"10"}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1")[0])
 	require.Equal(t, [][]string{{"1", "0", "t", "builds: canceling statement due to lock timeout"}}, b.tombstones(),
-		"a lock is no attempt")
+		"a lock does not count as an attempt")
 	require.NoError(t, blocker.Rollback(t.Context()))
 	b.engine.Limits.Runtime = time.Minute
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")

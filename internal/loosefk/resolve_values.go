@@ -61,9 +61,9 @@ func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Refe
 	return r.checkValue(ctx, tx, reference, ".target_value", &reference.Target)
 }
 
-// checkValue reports a value that does not fit its column. It replaces a value that fits
-// by its text form under Settled. Every batch reads this text as the same value, whatever
-// settings the role has.
+// checkValue reports a value that does not fit its column. It replaces any other value by
+// its text form under the settings of pgcatalog.Settled. Batches read that text as the
+// same value, whatever settings the role has.
 func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string,
 	value *dml.Value,
 ) error {

@@ -32,7 +32,7 @@ type bundle struct {
 	others []*pgx.Conn
 }
 
-// connections makes the engine use that number of connections, even for few rows.
+// connections makes the engine use the given number of connections, even for few rows.
 func (b *bundle) connections(t *testing.T, number int) {
 	b.engine.Connections = number
 	for range number - 1 {

@@ -62,8 +62,7 @@ func (s *source) text(name string, more ...string) string {
 
 // Load returns due tombstones. If a tombstone's key does not fit the parent's key
 // columns, Load records an attempt for it. The first call also compares the fingerprint
-// of the tables, and reads which of them have a trigger, rule or policy that may keep
-// rows.
+// of the tables, and finds the tables with a trigger, rule or policy that may keep rows.
 func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.LoadPosition, limit int,
 	recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {
@@ -224,19 +223,23 @@ func fits(parent *drain.Parent, integer *int64, text *string, types *pgtype.Map)
 	return err == nil && len(columns) == len(parent.KeyColumns)
 }
 
-// positions returns the tombstones' positions in their index as parallel arrays.
+// positions returns the ids and the times consume_after of tombstones as parallel arrays.
+// Statements find the tombstones in their index by these values.
 func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timestamptz) {
 	ids = render.Each(tombstones, func(t drain.Tombstone) int64 { return t.ID })
 	return ids, render.Each(tombstones, func(t drain.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
 }
 
-// Complete returns the statement that removes the tombstones whose children are deleted
-// or changed, or whose parent has a row. It stores keys without a parent row in the table
-// swept for a recheck. The direct statements earlier in the same transaction have changed
-// all children of their snapshot. If check is true, a trigger or rule may have kept or
-// inserted rows, so the statement keeps the tombstones of which it finds children. The
-// key of a marked tombstone is only stored again if the recheck found a child, as the
-// setting sexton.late records.
+// Complete returns the statement that removes tombstones after their children were
+// deleted or changed, or because the parent row exists again. The statement stores keys
+// without a parent row in the table swept, for a recheck.
+//
+// Earlier statements of the same transaction have deleted or changed all children that
+// they could see. If check is true, a trigger or rule may have kept or inserted children,
+// so the statement does not remove tombstones that still have children.
+//
+// The key of a marked tombstone is only stored again if the recheck found a child, which
+// the setting sexton.late records.
 func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool,
 	done *drain.Removed,
 ) batch.Statement {
@@ -311,9 +314,9 @@ func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 	return render.Each(tombstones, func(t drain.Tombstone) string { return t.Text })
 }
 
-// Fail records f as the last error of unfinished tombstones. If after is positive, it
-// defers them by that time without an attempt. It returns the number of tombstones that
-// still exist.
+// Fail records f as the last error of unfinished tombstones. If after is positive, they
+// are deferred for that duration without an attempt. Otherwise they get an attempt. Fail
+// returns the number of tombstones that still exist.
 func (s *source) Fail(
 	ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault,
 	after time.Duration,
@@ -337,8 +340,8 @@ func (s *source) Fail(
 }
 
 // Recheck marks the keys of removed tombstones for a recheck if no transaction is open
-// that may still insert a child. It returns the number of marked tombstones. If some were
-// marked before, it returns 1 without marking more.
+// that may still insert a child. It returns the number of marked tombstones. If
+// tombstones are marked already, it returns 1 and marks no more.
 func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) {
 	if s.marked {
 		s.marked = false

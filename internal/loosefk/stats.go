@@ -71,7 +71,8 @@ type ParentCounts struct {
 	Revived int64
 }
 
-// Changed reports whether the history should show the run.
+// Changed reports whether the history should show the run: it changed rows or tombstones,
+// had an error, or left due tombstones.
 func (s *Stats) Changed() bool {
 	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled+s.Revived+s.LateChildren > 0 ||
 		len(s.Errors) > 0 || s.OverLimit || s.Interrupted
@@ -85,7 +86,7 @@ func newStats(database, pace string) *Stats {
 	}
 }
 
-// count adds more to the counts of a parent's tombstones.
+// count adds more to the counts of a parent's tombstones and to the totals.
 func (s *Stats) count(label string, more ParentCounts) {
 	s.Processed += more.Processed
 	s.Rescheduled += more.Rescheduled
@@ -108,7 +109,8 @@ func (s *Stats) noteRevived(p *drain.Parent, tombstones []drain.Tombstone) {
 	}
 }
 
-// countRows counts changed rows by table.
+// countRows adds the rows that the reference's statements have changed to the totals and
+// to the count of the child table.
 func (s *Stats) countRows(r *Reference, rows int64) {
 	if rows == 0 {
 		return
@@ -126,7 +128,7 @@ func (s *Stats) countRows(r *Reference, rows int64) {
 type budget struct {
 	limits Limits
 	stats  *Stats
-	// until is on the monotonic clock.
+	// until is the end of the run on the monotonic clock.
 	until time.Time
 }
 

@@ -9,7 +9,7 @@ import (
 
 // Triggers of the application run with the default planner settings: this trigger's join
 // takes 10 ms as a hash join, and minutes as a nested loop.
-func TestAStatementTriggerThatJoinsWithoutAnIndex(t *testing.T) {
+func TestStatementTriggersJoinWithoutAnIndex(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, parentsAndChildren+`

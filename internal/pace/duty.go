@@ -10,13 +10,13 @@ import (
 const (
 	// leastShare is the smallest share of its time that a run works. Measurements show
 	// that a smaller share does not shorten the latencies of other sessions, while
-	// shorter statements do. On two cores, the p50 of other sessions was 1.4 and 1.6
-	// times that of an undisturbed server with a share of 0.6, and 1.0 to 1.5 times with
-	// a share of 0.5.
+	// shorter statements do. On two cores, the p50 of other sessions during a run with a
+	// share of 0.6 was 1.4 and 1.6 times their p50 without a run. With a share of 0.5 it
+	// was 1.0 to 1.5 times.
 	leastShare = 0.5
-	// rarely and often are averages of the share of queries that find another
-	// transaction. Up to rarely, as with a monitoring tool, a run works all of its time.
-	// From often on, it works leastShare of its time.
+	// rarely and often are limits for the average share of queries that find a
+	// transaction of another session. Up to rarely, as with a monitoring tool, a run
+	// works all of its time. From often on, a run works leastShare of its time.
 	rarely, often = 0.05, 0.5
 	// averageOver is the time constant of the averages. One second after other sessions
 	// have ended, they no longer affect the share.
@@ -40,13 +40,13 @@ type Duty struct {
 // String returns the duty as a phrase, such as "at 50 % of its time (lock wait)".
 func (d Duty) String() string { return fmt.Sprintf("at %d %% of its time (%s)", d.Percent, d.Why) }
 
-// Share is a function that returns the share of its time that a run works, and the
-// reason. It is called between two batches. locked is true if the run met a lock within
-// the last second.
+// Share is a function that returns the share of its time that a run works. The Duty has
+// the same share with its reason, for statistics. The run calls the function between two
+// batches. locked is true if the run met a lock within the last second.
 type Share func(ctx context.Context, locked bool) (float64, Duty)
 
-// Configured returns s or, if s is nil, a Share for a fixed duty. If the fixed duty is 0,
-// the run works all of its time. report is called with each result.
+// Configured returns a function that calls s or, if s is nil, returns the fixed duty. If
+// the fixed duty is 0, the run works all of its time. report is called with each result.
 func (s Share) Configured(duty float64, report func(Duty)) Share {
 	return func(ctx context.Context, locked bool) (float64, Duty) {
 		share, reported := 1.0, Duty{}

@@ -39,7 +39,7 @@ const (
 )
 
 // Throttle has the functions that slow a run down because of other work on the server.
-// Each function may be nil, and must return within a second.
+// Each of the functions may be nil, and must return within a second.
 type Throttle struct {
 	// Hold returns the reason for which no batch may begin now, or "". It is called
 	// between batches, at most once a second, and repeatedly while it returns a reason.
@@ -53,7 +53,8 @@ type Throttle struct {
 	Blocker func(ctx context.Context, database string) string
 }
 
-// Run paces one run. Its methods must be called from the goroutine of the run.
+// Run controls the waits and pauses of one run. Its methods must be called from the
+// goroutine of the run.
 type Run struct {
 	Throttle
 
@@ -79,8 +80,8 @@ type Run struct {
 	share float64
 }
 
-// Await waits until Hold returns "" or the run has ended. It returns immediately within
-// replicaCheckEvery after the last call of Hold.
+// Await waits until Hold returns "" or the run has ended. If Hold was called less than
+// replicaCheckEvery ago, Await returns immediately.
 func (r *Run) Await(ctx context.Context) {
 	if r.Hold == nil || time.Since(r.held) < replicaCheckEvery {
 		return
@@ -144,7 +145,7 @@ func (r *Run) Pause(ctx context.Context, length time.Duration) {
 	}
 }
 
-// Watch searches for the session that a batch waits for, in another goroutine. The
+// Watch starts a search in another goroutine for the session that a batch waits for. The
 // returned function ends the search and returns the last session that was found, or "".
 // Before the search has ended, the caller must not access the data that Waits accesses.
 // Watch does nothing without a Blocker.
@@ -295,8 +296,8 @@ const (
 )
 
 // Within shortens the statement timeout so that statements end before the lease expires
-// at deadline. A statement that is still running then would count as a lost lease. If
-// deadline is zero, Within returns limits unchanged.
+// at deadline. If a statement were still running at deadline, the lease would count as
+// lost. If deadline is zero, Within returns limits unchanged.
 func Within(limits batch.Limits, deadline time.Time) batch.Limits {
 	if deadline.IsZero() {
 		return limits

@@ -178,8 +178,8 @@ func (r *reader) node(from ast.Node, path string) *Node {
 	case *ast.IntegerNode:
 		n.Kind, n.text = integer, fmt.Sprint(from.Value)
 		if from.Token.Type == token.OctetIntegerType {
-			// Only YAML 1.1 reads 010 as eight. Sexton refuses it as a number and accepts
-			// it as a string.
+			// YAML 1.1 reads 010 as eight, and YAML 1.2 as ten. So Sexton refuses it as a
+			// number and accepts it as a string.
 			n.Kind, n.text = text, from.Token.Value
 		}
 	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:

@@ -25,11 +25,11 @@ const bindingAge = 5 * time.Minute
 // binding has the definitions of one database, bound to tables.
 type binding struct {
 	parents []*loosefk.Parent
-	// fingerprints has the fingerprint of the tables in each database, by its name.
+	// fingerprints has the fingerprint of the tables in each database, by database name.
 	fingerprints map[string]string
 	checked      time.Time
-	// expected is the fingerprint that the pass compares when it first loads tombstones.
-	// It is empty if the fingerprint has just been taken.
+	// expected is the fingerprint with which the pass compares the tables when it first
+	// loads tombstones. It is empty if the fingerprint has just been read.
 	expected string
 	// partial reports that some definitions could not be bound or checked. The next pass
 	// then tries again.
@@ -94,8 +94,8 @@ func (b *binding) addProblem(p *pass, reason string) bool {
 	return !p.Held.HasError(Kind, p.db.Name, reason)
 }
 
-// resolve binds the definitions again. partial reports that a database could not be
-// reached.
+// resolve binds the definitions to the tables of all databases that can be reached.
+// partial reports that a database could not be reached.
 func (p *pass) resolve(ctx context.Context) (
 	parents []*loosefk.Parent, problems problem.List, partial bool, err error,
 ) {
@@ -171,9 +171,9 @@ func (b *binding) readFingerprints(ctx context.Context, p *pass) error {
 }
 
 // checkKeys marks the references of a parent as broken if the parent's trigger records
-// another key than the definitions name. A tombstone does not contain the columns of its
-// key. If its key were read as another one, children of existing parents would be
-// deleted.
+// another key than the definitions name. A tombstone has the values of a key, but not the
+// names of its columns. If the values were read as those of other columns, children of
+// existing parents would be deleted.
 func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 	cfg, tracked := p.Track(p.db, b.parents)
 	other, err := triggers.OtherKeys(ctx, p.conn.Conn(), cfg, tracked)

@@ -77,7 +77,7 @@ func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Se
 }
 
 // reporter returns a function that calls progress with the statistics of a running pass.
-// They are written immediately if the reason for waiting has changed.
+// The statistics are written immediately if the reason for waiting has changed.
 func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 	lastReason := ""
 	return func(ctx context.Context, stats *loosefk.Stats) {
@@ -104,7 +104,8 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 	defer w.Memory.PassEnded(db.Name)
 	stats, err := p.run(ctx, granted, progress)
 	if errors.Is(err, loosefk.ErrChanged) {
-		// The binding was not stored for this run, so the definitions are bound again.
+		// The first run has taken the binding out of the memory, so this run binds the
+		// definitions again.
 		return p.run(ctx, granted, progress)
 	}
 	return stats, err

@@ -7,7 +7,7 @@
 //
 // A binding has the parents and references to which definitions were resolved. Memory
 // keeps the binding, the outages of other databases, and the learned sizes for the next
-// pass of the process. If a process loses its Memory, it only loses time.
+// pass of the process. A pass without Memory, as after a restart, only takes more time.
 //
 // Invariant: a binding is only used again if the last pass had no error. Otherwise the
 // next pass binds the definitions again.

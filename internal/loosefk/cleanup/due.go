@@ -12,18 +12,18 @@ import (
 )
 
 // dueSQL returns whether the kind has tombstones to process now, in how many seconds the
-// next tombstone is due, and whether a removed one can be rechecked. $1 is the kind, $2
-// the database, $3 the parents of the definitions, and $4 confirm_after in seconds.
+// next tombstone is due, and whether a removed tombstone can be rechecked. $1 is the
+// kind, $2 the database, $3 the parents of the definitions, and $4 confirm_after in
+// seconds.
+//
 // {barred} is a condition on the jobs database: the kind is paused, or the limits of this
 // tick were reached. If the tombstones are in another database, that database is queried
-// first, and the jobs database only if something is due.
+// first. The jobs database is then queried only if a tombstone is due.
 //
 // The query compares consume_after with statement_timestamp(), because clock_timestamp()
 // is volatile and does not limit an index scan: each query would read all due or all
 // deferred tombstones. ORDER BY keeps the planner from reading the table to find the
 // first due tombstone.
-//
-//go:embed queries/due.sql
 var dueSQL string
 
 // recheckEvery is the interval at which a worker without other work rechecks removed

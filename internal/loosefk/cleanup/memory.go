@@ -18,7 +18,7 @@ type Memory struct {
 	outages outages
 }
 
-// learned is the state of one database.
+// learned is the state that the passes on one database have stored.
 type learned struct {
 	bound *binding
 	names []string
@@ -31,8 +31,9 @@ type learned struct {
 	clean bool
 }
 
-// rotation reports whether the daily partitions must be created now, and whether
-// partitions may be left if undo is turned off. It returns due once per rotateEvery.
+// rotation reports whether the daily partitions must be created now, which is the case
+// once per rotateEvery. It also reports whether a database with undo turned off may still
+// have partitions.
 func (m *Memory) rotation(name string) (due, left bool) {
 	m.with(name, func(p *learned) {
 		left = !p.clean
@@ -43,7 +44,7 @@ func (m *Memory) rotation(name string) (due, left bool) {
 	return due, left
 }
 
-// with calls do with the state of a database. Only one do runs at a time.
+// with calls do with the state of a database. It holds the mutex during the call.
 func (m *Memory) with(name string, do func(p *learned)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,10 +19,11 @@ const (
 	// reachTimeout limits the time to connect to another database and to get its first
 	// response. Tombstones that do not depend on that database must not wait.
 	reachTimeout = 2 * time.Second
-	// reachAgain is the pause between two attempts to reach a database, over all passes.
+	// reachAgain is the pause before any pass of the process tries again to reach a
+	// database that could not be reached.
 	reachAgain = 5 * time.Second
-	// fenceTimeout limits the time to raise the fence in another database. Raising it may
-	// include ending the transaction of an earlier lease holder.
+	// fenceTimeout limits the time to write the fencing token into another database. This
+	// may include ending the transaction of an earlier lease holder.
 	fenceTimeout = 5 * time.Second
 )
 
@@ -99,8 +100,8 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 	defer cancel()
 	conn, err := db.Pool.Acquire(dialing)
 	if err == nil {
-		// The pool does not check connections that were used recently. A stalled one
-		// would block the pass until its lease ends.
+		// The pool does not check connections that were used recently. A stalled
+		// connection would block the pass until its lease ends.
 		if err = conn.Ping(dialing); err != nil {
 			conn.Release()
 		}
@@ -115,8 +116,8 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 	return conn, nil
 }
 
-// markDown records the error because of which a database cannot be reached or written to,
-// and returns the error.
+// markDown closes the connection to a database that cannot be reached or written to, and
+// records and returns the error.
 func (p *pass) markDown(ctx context.Context, db database.Database, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -168,8 +169,8 @@ func (w *Work) otherDatabases(parents []*loosefk.Parent) []database.Database {
 	return found
 }
 
-// open opens a session on each other database that parents need. It first raises the
-// fence there, so that an earlier holder of the lease can no longer write.
+// open opens a session on each other database that parents need. It first writes the
+// fencing token there, so that an earlier holder of the lease can no longer write.
 func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent,
 	limits batch.Limits,
 ) (map[string]loosefk.Remote, error) {

@@ -19,8 +19,8 @@ import (
 // days and drops those of past days.
 const rotateEvery = 10 * time.Minute
 
-// keep configures the references to keep the rows that they delete or change, if undo is
-// turned on.
+// keep sets up the references so that statements keep the rows that they delete or
+// change, if undo is turned on.
 func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	settings := p.Config.LooseForeignKeys.Undo
 	if !settings.On() {
@@ -39,9 +39,10 @@ func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	})
 }
 
-// setFull sets for which references of a database rows are counted instead of kept. These
-// are all references if all is true, because the kept rows have reached their limit.
-// Otherwise these are the references that delete rows of tables which undo spares.
+// setFull sets for which references of a database rows are counted instead of kept. If
+// all is true, because the kept rows have reached their limit, rows are counted for every
+// reference. Otherwise they are counted for references that delete rows of tables which
+// undo spares.
 func (p *pass) setFull(db database.Database, parents []*loosefk.Parent, all bool) {
 	for _, reference := range loosefk.References(parents) {
 		if child := reference.Child; reference.Keep != nil && reference.Database == db.Name {
@@ -52,8 +53,8 @@ func (p *pass) setFull(db database.Database, parents []*loosefk.Parent, all bool
 }
 
 // rotate creates and drops daily partitions every rotateEvery, and checks the limit of
-// kept rows. If undo is turned off, it drops the partitions that are left, so that their
-// rows still expire, until no database has the table undo.
+// kept rows. If undo is turned off, it still drops partitions whose rows have expired,
+// until no database has the table undo.
 func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 	keys := p.Config.LooseForeignKeys
 	due, left := p.Memory.rotation(p.db.Name)
@@ -88,8 +89,9 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 			return err
 		}
 		most := int64(keys.Undo.MaxSize)
-		// While the cleanup waits, triggers may keep as much again: the parents that are
-		// deleted meanwhile must be restored together with their children.
+		// While the cleanup waits, triggers may keep rows up to twice the limit: the
+		// parents that are deleted meanwhile must be restored together with their
+		// children.
 		triggers := most
 		if keys.Undo.WhenFull == config.Waits {
 			triggers = 2 * most

@@ -23,9 +23,9 @@ const (
 	mostSamples = 10
 )
 
-// Auditor searches for orphans. It reads the child's column value by value, at most Batch
-// of them in one statement, and runs each statement in its own transaction. It does not
-// see values that change after it has read them.
+// Auditor searches for orphans. It reads the child's column key by key, at most Batch
+// keys in one statement, and runs each statement in its own transaction. It does not see
+// keys that change after it has read them.
 type Auditor struct {
 	// DB is the parents' database. Remotes are the other databases that can be reached,
 	// by name.
@@ -36,9 +36,9 @@ type Auditor struct {
 	// Batch is the number of keys per statement.
 	Batch int
 	// Backlog is the number of pending tombstones above which a parent is not audited. 0
-	// stands for mostBacklog. Tombstones have no index by key, since every deletion of a
-	// parent would pay for it. So each batch with suspects reads all of them, which takes
-	// some tenths of a second for a million.
+	// stands for mostBacklog. Tombstones have no index by key, because every deletion of
+	// a parent would pay for it. So each batch with suspects reads all tombstones of the
+	// parent, which takes some tenths of a second for a million.
 	Backlog int64
 	// Repair inserts tombstones for the orphaned keys. A key with orphans of several
 	// definitions gets one tombstone, and counts for the definition that is audited
@@ -152,8 +152,9 @@ func (r *run) walk(ctx context.Context) error {
 
 // segment is a part of the column that one statement has read.
 type segment struct {
-	// stops is the number of steps, and last the position of the last step. A step to a
-	// composite key with NULL in a column is a stop, but does not count as a key.
+	// stops is the number of keys that the statement has returned, and last is the last
+	// of them. A composite key with NULL in a column is a stop, but is not counted in
+	// keys.
 	stops int
 	last  string
 	keys  int64
@@ -161,7 +162,7 @@ type segment struct {
 	suspects []string
 }
 
-// next reads at most size keys after a position.
+// next reads at most size keys after the key in after, or the first ones if after is nil.
 func (r *run) next(ctx context.Context, after *string, size int) (found segment, err error) {
 	err = r.inChildren(ctx, byIndex, func(tx pgx.Tx) error {
 		sql, args := r.parent.walkStatement(r.reference, after, size)
@@ -221,8 +222,8 @@ func (r *run) checkSuspects(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// checkBacklog reports an error, which ends the audit, if the parent has more tombstones
-// than a batch can read.
+// checkBacklog ends the audit with an error in the report if the parent has more pending
+// tombstones than Backlog.
 func (r *run) checkBacklog(ctx context.Context) error {
 	most := cmp.Or(r.Backlog, mostBacklog)
 	waiting, err := loosefk.Tombstones{DB: r.DB, Names: r.Names, Bounds: r.Bounds}.Count(ctx, r.parent.Recorded, most+1)
@@ -233,26 +234,27 @@ func (r *run) checkBacklog(ctx context.Context) error {
 	return err
 }
 
-// countRows counts the rows of keys, up to mostRows + 1.
+// countRows counts the children of keys, up to mostRows + 1.
 func (r *run) countRows(ctx context.Context, tx pgx.Tx, keys []string) (rows int64, err error) {
 	sql, args := r.parent.orphanRowsStatement(r.reference, keys, mostRows+1)
 	err = tx.QueryRow(ctx, sql, args...).Scan(&rows)
 	return rows, err
 }
 
-// byIndex makes a walk read one index entry per key, even if a table has no statistics
-// yet.
+// byIndex is the SQL of planner settings with which a walk reads one index entry per key,
+// even if a table has no statistics yet.
 const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
 
-// byHash makes a statement find the tombstones of its keys with a hash join, which reads
-// the tombstones only once. The planner may not know how many there are, because they may
-// have been inserted after the last statistics. Children and parents are found in
-// subplans, which are not joins.
+// byHash is the SQL of planner settings with which a statement finds the tombstones of
+// its keys with a hash join. The join reads the tombstones only once. Without the
+// settings, the planner may expect few tombstones, because most were inserted after the
+// last ANALYZE. Children and parents are found in subplans, to which enable_nestloop does
+// not apply.
 const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 
-// settledAgain calls settled in a transaction that writes afterwards. A rollback to a
-// savepoint resets the planner settings, because they must not apply to the application's
-// triggers.
+// settledAgain calls settled in a transaction that inserts tombstones afterwards. It
+// resets the planner settings with a rollback to a savepoint, because they must not apply
+// to the application's triggers on tombstones.
 func (r *run) settledAgain(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
@@ -268,8 +270,8 @@ func (r *run) settledAgain(ctx context.Context, tx pgx.Tx, keys []string) ([]str
 }
 
 // repair inserts tombstones for keys. Only one audit repairs at a time, so that no two
-// insert a tombstone for the same key. A separate statement takes the lock, so that the
-// snapshot of the next statement has the tombstones of the other audit.
+// audits insert a tombstone for the same key. A separate statement takes the lock, so
+// that the snapshot of the next statement has the tombstones of the other audit.
 func (r *run) repair(ctx context.Context, keys []string) error {
 	var repaired int64
 	lock, waits := "sexton audit of "+r.Names.Tracked, false

@@ -14,16 +14,16 @@ import (
 // No snapshot has both a parent and its child in another database. So these queries run
 // one after the other:
 //
-//  1. children: there is a child of the key;
-//  2. parents: in one snapshot, the key has neither parent nor tombstone;
-//  3. children: the child still exists;
-//  4. parents: the key still has neither parent nor tombstone.
+// 1. children: there is a child of the key; 2. parents: in one snapshot, the key has
+// neither parent nor tombstone; 3. children: the child still exists; 4. parents: the key
+// still has neither parent nor tombstone.
 //
-// If a parent is deleted after 1, query 2 finds its tombstone. If a pass has already
-// removed that, the pass has deleted the child before, and query 3 does not find it. A
-// parent that is inserted before its child was committed before 1, and query 2 finds it.
-// A parent that is inserted after its child, for example by a load that begins with
-// children, is found by query 4. Until it is inserted, the child is an orphan.
+// If the parent is deleted after query 1, query 2 finds its tombstone. If a pass has
+// already removed the tombstone, the pass has deleted the child before that, and query 3
+// does not find the child. If the parent was inserted before the child, it was committed
+// before query 1, and query 2 finds it. If the parent is inserted after the child, for
+// example by a load that begins with children, query 4 finds it. Until then, the child is
+// an orphan.
 
 // skipReason returns the reason for which a definition cannot be audited, or "".
 func (a Auditor) skipReason(reference *loosefk.Reference) string {
@@ -57,12 +57,13 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 // its statements.
 const remoteGrace = 5 * time.Second
 
-// longestRemote returns the time limit of one transaction in another database. The
-// transaction has at most two statements, and the ones that begin and end it.
+// longestRemote returns the time limit of one transaction in another database: the
+// timeouts of its two statements, and remoteGrace for the statements that begin and end
+// it.
 func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + remoteGrace }
 
-// extendIdleTimeout keeps the parents' database from ending a transaction that is idle
-// while it waits for the children's database.
+// extendIdleTimeout raises the idle timeout of a transaction in the parents' database.
+// The transaction is idle while the audit queries the children's database.
 func (r *run) extendIdleTimeout(ctx context.Context, tx pgx.Tx) error {
 	if !r.reference.Remote {
 		return nil
@@ -94,7 +95,8 @@ func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, row
 	}
 	queries := []func(context.Context, []string) ([]string, error){settled, r.withChild, settled}
 	if !r.reference.Remote {
-		queries = queries[:1] // One snapshot shows both tables.
+		// A single query reads both tables in one snapshot.
+		queries = queries[:1]
 	}
 	for _, query := range queries {
 		if keys, err = query(ctx, keys); err != nil || len(keys) == 0 {
@@ -108,14 +110,15 @@ func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, row
 	return keys, rows, err
 }
 
-// settled returns the keys that have neither parent nor tombstone and, if the children
-// are in the same database, have a child that meets the definition.
+// settled returns the keys that have neither parent nor tombstone. If the children are in
+// the same database, it only returns keys with a child that meets the definition's
+// conditions.
 func (r *run) settled(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
 	sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
 	return pick(ctx, tx, sql, args)
 }
 
-// withChild returns the keys that have children which meet the definition.
+// withChild returns the keys with a child that meets the definition's conditions.
 func (r *run) withChild(ctx context.Context, keys []string) (found []string, err error) {
 	sql, args := r.parent.withChildStatement(r.reference, keys)
 	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {

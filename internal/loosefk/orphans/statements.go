@@ -9,14 +9,14 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Statements pass keys of all types in text form. A key that was read under the settings
-// of loosefk.Bounds and is cast back under them is the same value.
+// Statements pass keys of all types in text form. A key that is read and cast back under
+// the settings of loosefk.Bounds keeps its value.
 
-// keyed adds to a parent the statements that search for orphans of its children.
+// keyed is a parent with the statements that search for orphans of its children.
 type keyed struct{ *loosefk.Parent }
 
-// auditKeys returns the expression for the array of keys in parameter n, with the type in
-// which the keys are compared.
+// auditKeys returns the SQL expression for the array of keys in parameter n. The elements
+// have the type in which keys are compared.
 func (p keyed) auditKeys(n int) string {
 	if p.Composite() {
 		return p.Parameter(n)
@@ -24,7 +24,7 @@ func (p keyed) auditKeys(n int) string {
 	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, dml.KeyType(p.KeyTypes[0]))
 }
 
-// auditKey returns the expressions for the columns of key, which is an element of
+// auditKey returns the SQL expressions for the columns of key, which is an element of
 // auditKeys.
 func (p keyed) auditKey(key string) []string {
 	if p.Composite() {
@@ -53,13 +53,14 @@ func (p keyed) withoutParentStatement(keys []string) (string, []any) {
 	return p.keysWhere(keys, func(key []string, _ *dml.Args) string { return p.Without(key) })
 }
 
-// withChildStatement returns the query for the keys that have a child which meets the
-// definition.
+// withChildStatement returns the query for the keys with a child that meets the
+// definition's conditions.
 func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, []any) {
 	return p.keysWhere(keys, r.Exists)
 }
 
-// keysWhere returns the query for the keys that meet a condition, in their order.
+// keysWhere returns the query for the keys that meet the condition that holds returns.
+// The query returns the keys in the given order.
 func (p keyed) keysWhere(keys []string, holds func(key []string, args *dml.Args) string) (string, []any) {
 	args := &dml.Args{}
 	from := p.auditKeys(args.Add(keys))
@@ -69,11 +70,11 @@ WHERE %s
 ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), args.Values
 }
 
-// orphansStatement returns the query for the keys that are orphaned: a child meets the
-// definition, no parent has the key, and there is no tombstone for it. All three must be
-// in one snapshot. Otherwise a parent that is deleted between two of them would seem to
-// have no tombstone. For a child in another database only the last two are checked.
-// run.orphans queries for the child in an order that is safe without a common snapshot.
+// orphansStatement returns the query for the orphaned keys: a child meets the
+// definition's conditions, no parent has the key, and there is no tombstone for it. The
+// query checks all three in one snapshot: otherwise a parent that is deleted between two
+// checks would seem to have no tombstone. If the child is in another database, the query
+// does not check the child. run.orphans then checks it in a separate query.
 func (p keyed) orphansStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &dml.Args{}
 	from, candidate := p.auditKeys(args.Add(keys)), p.auditKey("candidate.key")

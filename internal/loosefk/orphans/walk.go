@@ -10,12 +10,13 @@ import (
 )
 
 // walkStatement returns the query for the next distinct keys of children after a
-// position, and whether each may have no parent. The query follows the index from one key
-// to the next, so a parent with a million children takes one step. It does not check the
-// definition's conditions: a step that searches for a row that meets them could read many
-// rows. A position is the text form of a key. In a position of a composite key, columns
-// may be NULL. Such a position is a stop without a key, for which the second column of
-// the result is NULL.
+// position, and whether each key may have no parent. The query follows the index from one
+// key to the next, so a parent with a million children takes one step. It does not check
+// the definition's conditions: a search for a row that meets them could read many rows.
+//
+// A position is the text form of a key. In a position of a composite key, columns may be
+// NULL. The second column of the result is NULL for such a position, because it is not a
+// key.
 func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (string, []any) {
 	w := walk{reference: r, columns: dml.Qualified("child", r.Definition.Columns)}
 	w.keys = make([]string, len(w.columns))
@@ -48,8 +49,8 @@ func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (st
 
 type walk struct {
 	reference *loosefk.Reference
-	// columns are the child's columns, and keys the names of their values. Both are in
-	// the order of the key.
+	// columns are the child's columns, and keys the aliases of their values. Both are in
+	// the order of the definition.
 	columns, keys []string
 }
 
@@ -101,11 +102,11 @@ WHERE walk.step OPERATOR(pg_catalog.<) $%d`,
 		limitAt)
 }
 
-// next returns the query for the first stop after a position. It searches with the
-// position's values in all columns of the index but the last, then in all but the last
-// two, and so on. Each search is one lookup. A single condition for all would read every
-// child with NULL in a later column. If there are only such children, the stop has that
-// NULL.
+// next returns the query for the first position after a given position. It searches with
+// the position's values in all columns of the index but the last, then in all but the
+// last two, and so on. Each search is one index lookup. A single condition for all
+// searches would read every child with NULL in a later column. If there are only such
+// children, the query returns a position with that NULL.
 func (w walk) next(position []string) string {
 	if len(w.columns) == 1 {
 		return w.jump(1, position)
@@ -118,9 +119,9 @@ func (w walk) next(position []string) string {
 	return fmt.Sprintf("SELECT * FROM (%s) AS stop ORDER BY stop.place LIMIT 1", strings.Join(jumps, "\nUNION ALL "))
 }
 
-// jump returns the query for the first stop that has a greater value than the position in
-// the index's column number length, and the same values in the columns before. Without a
-// position it is the very first stop.
+// jump returns the query for the first position that is greater than the given one in
+// column number length of the index. In the columns before, both positions have the same
+// values. If position is nil, the query returns the first position of the index.
 func (w walk) jump(length int, position []string) string {
 	columns := w.ordered(w.columns)
 	where := []string{columns[0] + " IS NOT NULL"}

@@ -15,8 +15,8 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// keysPerCount limits the keys of one counting statement, so that the time is checked
-// between two statements.
+// keysPerCount limits the keys of one counting statement. The counting for a definition
+// can only end early between two statements.
 const keysPerCount = 1000
 
 // pendingKeys has the counts of a parent's tombstones and the keys of the due ones, up to
@@ -27,12 +27,12 @@ type pendingKeys struct {
 	// chunks has the distinct keys of due tombstones, oldest first, as parameters of
 	// statements.
 	chunks []any
-	// more reports that there are due tombstones above the cap.
+	// more reports that there are more due tombstones than the cap.
 	more bool
 }
 
-// inChunks divides keys among counting statements. It drops duplicates: a row may have
-// been deleted, inserted and deleted again.
+// inChunks divides keys into chunks, one for each counting statement. It drops
+// duplicates: a row may have been deleted, inserted and deleted again.
 func inChunks[T comparable](keys []*T) (chunks []any) {
 	known, distinct := map[T]bool{}, []T{}
 	for _, key := range keys {
@@ -47,15 +47,15 @@ func inChunks[T comparable](keys []*T) (chunks []any) {
 	return chunks
 }
 
-// readOnly calls the function readOnly for the planner's database. A statement that
-// compares keys needs the session's search path, through which operators of extension
-// types are found.
+// readOnly runs do in a READ ONLY transaction in the planner's database. It does not
+// change the search path, which statements that compare keys need to find the operators
+// of extension types.
 func (p *planner) readOnly(ctx context.Context, settings string, do func(pgx.Tx) error) error {
 	return readOnly(ctx, p.db, p.limits.StatementTimeout, settings, do)
 }
 
-// countSettings makes Postgres plan with the values. A generic plan for a thousand keys
-// could read a whole table by the index.
+// countSettings is the planner setting with which Postgres plans for the actual keys. A
+// generic plan for a thousand keys could read a whole table by the index.
 const countSettings = "SET LOCAL plan_cache_mode = force_custom_plan"
 
 // backlog counts the parent's tombstones and loads the keys of the due ones, oldest
@@ -88,7 +88,8 @@ func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending 
 func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference,
 	pending pendingKeys, planned *Definition,
 ) error {
-	planned.RowsCapped = pending.more // The tombstones above the cap may have children too.
+	// The tombstones that are not counted may have children too.
+	planned.RowsCapped = pending.more
 	begun := time.Now()
 	for i, some := range pending.chunks {
 		counted, err := p.countChildren(ctx, parent, reference, some, int64(p.limits.Rows)+1-planned.Rows)

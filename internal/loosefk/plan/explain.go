@@ -15,18 +15,17 @@ import (
 	"sexton/internal/render"
 )
 
-// engineSettings make a plan show which index can be used for a statement. Without them
-// Postgres would scan a small table.
+// engineSettings are planner settings with which a plan shows the index that can be used
+// for a statement. Without them Postgres would scan a small table.
 const engineSettings = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; " +
 	"SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 
-// fewPages is the largest number of pages for which it is not reported that each
-// statement reads the whole table.
+// fewPages is the number of pages up to which a scan of the whole table is not a finding.
 const fewPages = 8
 
-// findAccess explains the definition's statement on the child or, if it is partitioned,
-// on its largest partition. It returns the partitions in which Postgres uses a partial
-// index. Only EXPLAIN shows that.
+// findAccess explains the definition's statement on the child or, if the child is
+// partitioned, on its largest partition. It also returns the partitions in which Postgres
+// uses a partial index, which only EXPLAIN shows.
 func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference,
 	planned *Definition,
 ) (map[uint32]bool, error) {
@@ -140,8 +139,9 @@ type planNode struct {
 	Plans     []planNode `json:"Plans"`
 }
 
-// scan returns the first scan of a table in the order of the plan. It skips scans by row
-// pointers that another scan has found. The index of a bitmap scan is in the node below.
+// scan returns the first scan of a table in the order of the plan. It skips Tid Scans,
+// which read rows that another scan has found. The name of a bitmap scan's index is in
+// the node below the scan.
 func (n planNode) scan(table string) scan {
 	if strings.HasSuffix(n.NodeType, "Scan") && n.NodeType != "Tid Scan" && n.Relation == table {
 		return scan{node: n.NodeType, index: n.firstIndex()}

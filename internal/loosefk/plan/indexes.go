@@ -28,8 +28,8 @@ func (n need) usable(table uint32) bool {
 	})
 }
 
-// partial reports whether an index of a leaf could be used if its predicate were met.
-// Only Postgres can decide that.
+// partial reports whether a leaf has a partial index that could be used for rows that
+// meet its predicate. Only Postgres can decide whether the statement's rows do.
 func (n need) partial(table uint32) bool {
 	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool {
 		return n.fits(i) && i.Valid &&
@@ -45,10 +45,10 @@ func (n need) leads(table uint32, name string) bool {
 	})
 }
 
-// fits reports whether the index begins with the columns, in any order. Only given
-// columns may be in between. A unique index on some of them is sufficient too: the others
-// only filter one row. An index compares by its own collation and cannot be used for
-// another one.
+// fits reports whether the index begins with the columns, in any order. The given columns
+// may be before or between them. A unique index on some of these columns is sufficient
+// too: the other columns then only filter one row. An index column with another collation
+// than the table's column cannot be used.
 func (n need) fits(i pgcatalog.Index) bool {
 	columns := slices.Clone(i.Columns)
 	for at, name := range columns {
@@ -73,9 +73,9 @@ func (n need) complete(i pgcatalog.Index) bool {
 }
 
 // MissingIndexes lists the indexes without which cleanups in a database read whole
-// tables: indexes of children, and of the foreign keys below children whose rows are
-// deleted. Each index is listed with the first definition that needs it. sites must have
-// all databases with parents.
+// tables. These are indexes of children, and indexes of native foreign keys to children
+// whose rows are deleted. Each index is listed with the first definition that needs it.
+// sites must contain all databases with parents.
 func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.Duration) (problem.List, error) {
 	s, err := readSurvey(ctx, site, sites, timeout)
 	if err != nil {
@@ -140,7 +140,8 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	lacking := slices.DeleteFunc(slices.Clone(n.table.Leaves),
 		func(leaf pgcatalog.Table) bool { return n.usable(leaf.OID) })
 	if len(n.table.Leaves) == 0 && !n.usable(n.table.OID) {
-		lacking = []pgcatalog.Table{n.table.Table} // A new partition would have no index.
+		// The partitioned table has no partitions. A new partition would have no index.
+		lacking = []pgcatalog.Table{n.table.Table}
 	}
 	if len(lacking) == 0 {
 		return nil, nil //nolint:nilnil // There is an index.
@@ -172,8 +173,9 @@ func (n need) create(lacking []pgcatalog.Table) string {
 	return strings.Join(lines, "\n")
 }
 
-// why returns the statement that reads the whole table, the keys by which the table is
-// reached, and its unusable indexes, as a phrase.
+// why returns the reason for which the index is needed, as a phrase: the statement that
+// reads the whole table, the foreign keys that lead to the table, and its unusable
+// indexes.
 func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (string, error) {
 	of, all := "", n.table.Label()
 	if lacking[0] != n.table.Table {
@@ -192,7 +194,7 @@ func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (st
 				why += fmt.Sprintf("; %s is invalid: it is being built, or building it failed", i.Name)
 			default:
 				predicate := i.Predicate
-				// pg_get_expr locks the table.
+				// Unlocked limits the wait for the table lock that pg_get_expr takes.
 				err := pgcatalog.Unlocked(ctx, tx, func(nested pgx.Tx) error {
 					const sql = `SELECT pg_catalog.pg_get_expr(index.indpred, index.indrelid) FROM pg_catalog.pg_index AS index
 						WHERE index.indexrelid = pg_catalog.to_regclass($1)`
@@ -210,7 +212,7 @@ func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (st
 	return why, nil
 }
 
-// labels lists tables. If there are many, it lists the first ones.
+// labels returns the names of the first three tables and the number of further tables.
 func labels(tables []pgcatalog.Table) string {
 	const most = 3
 	names := render.Each(tables[:min(len(tables), most)], pgcatalog.Table.Label)

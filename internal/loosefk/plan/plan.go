@@ -36,17 +36,18 @@ type Definition struct {
 	Rows       int64      `json:"rows"`
 	RowsCapped bool       `json:"rows_capped"`
 	Access     AccessPath `json:"plan"`
-	// Findings are all other problems except missing indexes, as sentences.
+	// Findings are the problems with the definition, except missing indexes, as
+	// sentences.
 	Findings []string `json:"findings"`
 	// MissingIndexes lists the indexes of the child first, then the indexes of the
 	// foreign keys below it.
 	MissingIndexes []MissingIndex `json:"missing_indexes"`
-	// Then lists the definitions whose parents are among the tables whose rows are
-	// deleted.
+	// Then lists the definitions whose parents lose rows if this definition's children
+	// are deleted.
 	Then []Named `json:"then"`
 }
 
-// Named names a definition.
+// Named identifies a definition by its tables, columns and action.
 type Named struct {
 	// Child and Parent are schema.table. "public." is left out as in definitions. Column
 	// lists the columns of a composite key, separated by commas.
@@ -140,7 +141,7 @@ type Limits struct {
 	StatementTimeout time.Duration
 }
 
-// Site is one configured database, for Plan.
+// Site describes one configured database to Plan and MissingIndexes.
 type Site struct {
 	Name string
 	// DB is nil if the database cannot be reached.
@@ -152,9 +153,11 @@ type Site struct {
 
 // Plan returns the work that passes over the databases would do now, by the name of the
 // database. It leaves out databases that cannot be reached. It only uses short READ ONLY
-// transactions. An error on a single table (no privilege, a timeout), or of the database
-// of a parent's children, is a finding of its definition. Plan returns an error of a
-// parent's own database.
+// transactions.
+//
+// An error on a single table, such as a missing privilege or a timeout, is a finding of
+// its definition. So is an error of another database with children. Plan returns an error
+// of a parent's own database.
 func Plan(ctx context.Context, sites []Site, limits Limits) (map[string]*Result, error) {
 	planners := map[string]*planner{}
 	for _, site := range sites {
@@ -273,8 +276,8 @@ func (p *planner) definition(
 	})
 }
 
-// followOns returns the definitions whose parents are among the tables whose rows are
-// deleted.
+// followOns returns the definitions whose parents are among the tables in deletedFrom.
+// home is the name of the parent's database.
 func (p *planner) followOns(home string, deletedFrom []*pgcatalog.Relation) []Named {
 	found := []Named{}
 	for _, parent := range p.parents {

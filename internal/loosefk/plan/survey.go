@@ -19,7 +19,7 @@ import (
 // tables with foreign keys.
 type survey struct{ *dml.Catalog }
 
-// readOnly runs do in a READ ONLY transaction with further settings.
+// readOnly runs do in a READ ONLY transaction with the given timeout and settings.
 func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, settings string,
 	do func(pgx.Tx) error,
 ) error {
@@ -70,8 +70,8 @@ type need struct {
 	reader string
 }
 
-// childNeed returns the index that a definition's own statements need. Its table is nil
-// if the child has just been dropped.
+// childNeed returns the index that a definition's own statements need. The table of the
+// result is nil if the child has just been dropped.
 func (s survey) childNeed(reference *loosefk.Reference, proven map[uint32]bool) need {
 	n := need{
 		table: s.Relations[reference.Child.OID], columns: reference.Definition.Columns, list: true,
@@ -84,10 +84,10 @@ func (s survey) childNeed(reference *loosefk.Reference, proven map[uint32]bool) 
 	return n
 }
 
-// below follows the native foreign keys from a table whose rows are deleted. Postgres
-// searches for referencing rows by each of them, and ON DELETE CASCADE deletes these rows
-// in turn. below returns the needed indexes, those on the shortest paths first, and the
-// tables whose rows are deleted.
+// below follows the native foreign keys to a table whose rows are deleted. For each of
+// these keys Postgres searches for referencing rows, and ON DELETE CASCADE deletes these
+// rows in turn. below returns the needed indexes, those on the shortest paths first, and
+// the tables whose rows are deleted.
 func (s survey) below(child *pgcatalog.Relation) (needs []need, deletedFrom []*pgcatalog.Relation) {
 	actions := map[pgcatalog.Action]string{
 		pgcatalog.Cascade: "CASCADE", pgcatalog.SetNull: "SET NULL", pgcatalog.SetDefault: "SET DEFAULT",
