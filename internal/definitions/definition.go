@@ -163,8 +163,8 @@ type Definition struct {
 }
 
 // At returns the position of a value in the file by its key, such as column or column[1].
-// If the entry has no such
-// key, At returns the position of the nearest key above it, or the start of the entry.
+// If the entry has no such key, At returns the position of the nearest key above it, or
+// the start of the entry.
 func (d Definition) At(key string) problem.Position {
 	return d.positions.Of(d.Key + "." + key).Position
 }
@@ -179,8 +179,8 @@ func (d Definition) ColumnList() string { return strings.Join(d.Columns, ", ") }
 // names.
 const maxIdentifier = 63
 
-// ParseName parses a table name. "schema.table" is split at its first dot; the case of
-// letters is kept. A part in double quotes, with "" for a quote in it, may contain dots:
+// ParseName parses a table name. It splits schema.table at the first dot and keeps the
+// case of letters. A part in double quotes, with "" for a quote in it, may contain dots:
 // "my.schema"."my.table". The error has no subject, such as "is empty".
 func ParseName(text string) (Name, error) {
 	first, rest, qualified, err := namePart(text, true)

@@ -47,7 +47,8 @@ func (a Adaptive) on() bool { return a.Target > 0 }
 
 // Engine cleans up after the deleted parents of one database.
 type Engine struct {
-	// Database and Pace label the statistics.
+	// Database is the name of the database, and Pace the name of the pace. The statistics
+	// have both as labels.
 	Database string
 	Pace     string
 	Limits   Limits

@@ -391,8 +391,8 @@ func TestPlanReadsTheChildrensDatabase(t *testing.T) {
 	require.Equal(t, "traces_build_id_idx", traces[0].Access.Index)
 }
 
-// The definitions that follow from rows in another database are listed, each with the
-// database of its children if it is not the parent's.
+// If deletions in another database create tombstones, the plan lists the definitions for
+// them. Each has the database of its children if it is not the planned one.
 func TestPlanListsFollowingDefinitionsInOtherDatabases(t *testing.T) {
 	t.Parallel()
 	_, _, sites := setupTwoSites(t, dbtest.Definitions("async_delete", "builds")+

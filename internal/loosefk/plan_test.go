@@ -201,7 +201,7 @@ e: [{table: b, column: b_id, on_delete: async_nullify}]
 	}, run.Definitions[0].Then)
 	require.Equal(t, []plan.Named{
 		then("b", "e", "b_id", definitions.Nullify),
-		// The native foreign key of table c deletes rows of c.
+		// The native foreign key of c deletes rows of c, which is the parent of d.
 		then("c", "d", "c_id", definitions.Delete),
 	}, run.Definitions[1].Then)
 	require.Empty(t, run.Definitions[2].Then)

@@ -254,8 +254,8 @@ type Items[T any] struct {
 	Doing func(T) string
 }
 
-// ShortLockTimeout is the lock timeout for items that follow a locked item, because many
-// items may be locked.
+// ShortLockTimeout is the lock timeout for the items after a locked item. With the full
+// timeout, a run could spend all of its time on many locked items.
 const ShortLockTimeout = time.Millisecond
 
 // Each processes items until none is left or the frame has ended. interrupted reports

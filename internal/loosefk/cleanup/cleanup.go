@@ -20,7 +20,8 @@ import (
 	"sexton/triggers"
 )
 
-// Kind is the job kind of the cleanup after deleted parents. It must not change.
+// Kind is the job kind of the cleanup after deleted parents. It must not change, because
+// the jobs database stores it.
 const Kind = "loose_foreign_keys_cleanup"
 
 // Work has the configuration and the memory that passes share.

@@ -31,7 +31,9 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 ) (map[uint32]bool, error) {
 	own, proven := p.survey.childNeed(reference, nil), map[uint32]bool{}
 	if own.table == nil || len(reference.Leaves) == 0 {
-		return proven, nil // The child was dropped, or has no partitions.
+		// If the child was dropped or has no partitions, there is no statement to
+		// explain.
+		return proven, nil
 	}
 	largest, err := p.largestLeaf(ctx, reference)
 	if err != nil {
