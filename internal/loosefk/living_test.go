@@ -66,7 +66,7 @@ func TestChildrenOfARevivedParentAreKept(t *testing.T) {
 		require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records"))
 		again := b.run(t)
 		require.Zero(t, again.Revived+again.Processed+again.DeleteCount, "a second run changes nothing")
-		// Both paces check for the parent with the same statements, so one pace is enough.
+		// Both paces check for the parent with the same statements.
 	}, "parents were reloaded")
 }
 
