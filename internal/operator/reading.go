@@ -74,7 +74,8 @@ type shared struct {
 	runs    []dbsqlc.RunsLastRow
 	workers []dbsqlc.ClientsAliveRow
 	leases  []Lease
-	// pauses maps each paused queue to who paused it, since when and why.
+	// pauses maps each paused queue to a text with the user, the time and the reason of
+	// the pause.
 	pauses map[string]string
 }
 

@@ -27,7 +27,7 @@ func (v *Cached[T]) Forget() {
 }
 
 // Get returns the cached value, or calls Read for a new one. Concurrent callers wait for
-// the same call of Read. It continues if the ctx of one caller ends.
+// the same call of Read. That call continues if the ctx of one caller ends.
 func (v *Cached[T]) Get(ctx context.Context) T {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -41,7 +41,8 @@ func (v *Cached[T]) Get(ctx context.Context) T {
 	return v.last
 }
 
-// mostKept is the maximum number of values of a CachedByKey.
+// mostKept is the maximum number of values of a CachedByKey. A further key drops all
+// earlier values.
 const mostKept = 64
 
 // CachedByKey holds one Cached value per key.

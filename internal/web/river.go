@@ -40,8 +40,8 @@ type Change struct {
 	Target string
 }
 
-// riverHandler serves River's pages. It records every change before it is made, and hides
-// the arguments of jobs.
+// riverHandler serves River's pages. It records every change before it is made. It hides
+// the arguments of jobs unless Settings.ShowArgs is set.
 func (s *Server) riverHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", riverPolicy)
