@@ -126,8 +126,8 @@ func (l List) Error() string {
 // Nearest returns the candidate that is most similar to word, or "" if no candidate is
 // similar.
 func Nearest(word string, candidates []string) string {
-	// One letter, or up to a third of the letters, may differ. With more, short words would
-	// match anything.
+	// One letter, or up to a third of the letters, may differ. With more, short words
+	// would match anything.
 	best, bestDistance := "", max(1, len(word)/3)+1
 	for _, candidate := range candidates {
 		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < bestDistance {

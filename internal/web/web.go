@@ -91,8 +91,8 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// listen waits until it can listen on the configured address, and returns the listener. It
-// returns nil if ctx ends first.
+// listen waits until it can listen on the configured address, and returns the listener.
+// It returns nil if ctx ends first.
 func (s *Server) listen(ctx context.Context) net.Listener {
 	var config net.ListenConfig
 	for logged := false; ; logged = true {
