@@ -221,7 +221,7 @@ func runTroubleshooting(t *testing.T, shell func(string) string) {
 	require.Greater(t, len(commands), 12)
 	for _, match := range commands {
 		if match[1] != "sexton group list" {
-			shell(match[1] + " || test $? -eq 5") // Exit code 5 means that the command found something.
+			shell(match[1] + " || test $? -eq 5") // Exit code 5 means that the command found problems.
 		}
 	}
 }

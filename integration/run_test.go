@@ -130,7 +130,7 @@ func testRunInvalidDefinition(t *testing.T, p program) {
 	s.wait(t, time.Minute, "the held work in the worker's row", `EXISTS (SELECT FROM sexton.clients, unnest(held) AS h WHERE h LIKE 'loose_foreign_keys_cleanup/main: %gone%')
 		AND EXISTS (SELECT FROM sexton.clients, unnest(held) AS h WHERE h LIKE 'users_migrate_records_to_ghost_user_in_batches/main: %')`)
 	status := p.run(t, s.dir, s.url, 0, "status")
-	require.Contains(t, status, "a configuration that fits the database: ")
+	require.Contains(t, status, "a configuration that matches the database: ")
 	require.Contains(t, status, "child table public.gone does not exist")
 	p.run(t, s.dir, s.url, 5, "doctor")
 
@@ -305,7 +305,7 @@ func testRunDeploy(t *testing.T, p program) {
 	pgtest.WaitFor(t, "the stopped worker's row to be removed", func(context.Context) (bool, error) {
 		return s.count(t, "SELECT count(*) FROM sexton.clients") == 1, nil
 	})
-	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "the installed definitions: 1 of 1 worker loaded different ones")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "the installed definitions: 1 of 1 worker loaded other definitions")
 	require.EqualValues(t, 15, s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"),
 		"tombstones that wait for the worker's new files")
 	require.NoError(t, os.WriteFile(file, []byte(both), 0o600))

@@ -127,7 +127,7 @@ func progressOn[S any](p *pass, state func(S) string) func(context.Context, S) {
 }
 
 // bindUnderLease binds a kind's configuration to the database and renews the lease
-// meanwhile. It returns an error if the configuration does not fit the database.
+// meanwhile. It returns an error if the configuration does not match the database.
 func bindUnderLease[T any](ctx context.Context, p *pass, kind string,
 	bind func() (T, problem.List, error),
 ) (bound T, _ error) {

@@ -40,9 +40,9 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 	holders, err := tryLock(ctx, conn, installLock)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("lock out other installations of triggers: %w", err)
+		return nil, fmt.Errorf("lock out other trigger installations: %w", err)
 	case holders != "":
-		return nil, fmt.Errorf("the lock of installations of triggers is held by %s", holders)
+		return nil, fmt.Errorf("the lock for trigger installation is held by %s", holders)
 	}
 	defer unlock(ctx, conn)
 	targets, problems, err := cfg.lackingTargets(ctx, conn, parents)

@@ -56,9 +56,9 @@ func inTx(ctx context.Context, conn *pgx.Conn, mode pgx.TxAccessMode, do func(pg
 // locked runs do while it holds the advisory lock of installers. The lock belongs to the
 // session, because every table has its own transaction.
 func (c Config) locked(ctx context.Context, conn *pgx.Conn, do func() error) error {
-	report := func(holders string) { c.waits("another installation of triggers", holders) }
+	report := func(holders string) { c.waits("another trigger installation", holders) }
 	if err := AwaitLock(ctx, conn, installLock, report); err != nil {
-		return fmt.Errorf("wait for other installations of triggers: %w", err)
+		return fmt.Errorf("wait for other trigger installations: %w", err)
 	}
 	defer unlock(ctx, conn)
 	return do()

@@ -362,7 +362,7 @@ func TestInstallReportsLockHolders(t *testing.T) {
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")})
 		installed <- err
 	}()
-	require.Equal(t, fmt.Sprintf("another installation of triggers pid %d (holder, role %s)",
+	require.Equal(t, fmt.Sprintf("another trigger installation pid %d (holder, role %s)",
 		holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-reported)
 	require.NotEmpty(t, other.status(id("events")))
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")

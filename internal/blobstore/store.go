@@ -94,7 +94,7 @@ type writer interface {
 func CheckKey(key string) error {
 	if key == "." || !filepath.IsLocal(filepath.FromSlash(key)) || path.Clean(key) != key ||
 		strings.ContainsFunc(key, unicode.IsControl) {
-		return fmt.Errorf("%q is not a valid key of an object", key)
+		return fmt.Errorf("%q is not a valid object key", key)
 	}
 	return nil
 }

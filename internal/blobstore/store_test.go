@@ -125,12 +125,12 @@ func TestWriteChecksVersion(t *testing.T) {
 		before := version(t, store)
 		pgtest.Must(put(t, store, before, []byte("third")))(t)
 		_, err = put(t, store, before, []byte("fourth"))
-		require.ErrorIs(t, err, blobstore.ErrChanged, "the replaced version does not exist any more")
+		require.ErrorIs(t, err, blobstore.ErrChanged, "the replaced version no longer exists")
 		require.Equal(t, "third", string(read(t, store, 0, -1)))
 		before = version(t, store)
 		require.NoError(t, store.Delete(t.Context(), key))
 		_, err = put(t, store, before, []byte("fifth"))
-		require.ErrorIs(t, err, blobstore.ErrChanged, "the replaced version does not exist any more")
+		require.ErrorIs(t, err, blobstore.ErrChanged, "the replaced version no longer exists")
 		require.Empty(t, version(t, store))
 	})
 }
@@ -286,7 +286,7 @@ func TestInvalidKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		for _, key := range []string{"", ".", "/a", "../a", "a/../../b", "a//b", "a/", "a\nb"} {
-			want := fmt.Sprintf("%q is not a valid key of an object", key)
+			want := fmt.Sprintf("%q is not a valid object key", key)
 			_, err := store.Version(t.Context(), key)
 			require.ErrorContains(t, err, want)
 			_, err = store.Digest(t.Context(), key)

@@ -29,7 +29,7 @@ const ExitCodes = `The exit codes of sexton:
   2  wrong usage, configuration or definitions; all errors are listed
   3  the schema in the database does not match this binary
   4  a database cannot be reached
-  5  a check found something: audit, diffs verify, doctor, grants --check, triggers status
+  5  a check found problems: audit, diffs verify, doctor, grants --check, triggers status
   6  undo left rows that could not be restored
   7  privileges are missing; the SQL that grants them is printed
 `

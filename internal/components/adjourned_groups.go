@@ -73,7 +73,7 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		for _, key := range plan.Blocking() {
 			planned = append(planned, problem.Problem{
 				Severity: problem.Info, Key: migrate.AdjournedGroups,
-				Message: key + ": rows that are not deleted before prevent the deletion of their group",
+				Message: key + ": rows that are not deleted first prevent the deletion of their group",
 			})
 		}
 	}

@@ -36,7 +36,7 @@ func findBinaries(ctx context.Context, explicit string, env environment) (string
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("fetch Postgres server binaries: %w", ctx.Err())
 	}
-	return "", fmt.Errorf("no Postgres server binaries (initdb, postgres) found and the download did not work (%w): "+
+	return "", fmt.Errorf("no Postgres server binaries (initdb, postgres) found and the download failed (%w): "+
 		"install them with 'apt-get install postgresql' (Debian, Ubuntu), 'dnf install postgresql-server' (RHEL, Fedora) or "+
 		"'brew install postgresql' (macOS), or set SEXTON_PG_BIN to their folder", err)
 }

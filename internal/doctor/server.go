@@ -84,7 +84,7 @@ var tooShort = []struct { //nolint:gochecknoglobals // a table
 		"statement_timeout", 10 * time.Second,
 		"it ends statements outside of batches, such as the check of the definitions",
 	},
-	{"lock_timeout", time.Second, "it fails statements that wait for a lease or fence for a short time"},
+	{"lock_timeout", time.Second, "it cancels statements that wait for a lease or fence for a short time"},
 	{
 		"idle_in_transaction_session_timeout", 10 * time.Second,
 		"it ends sessions of workers that pause for a short time",

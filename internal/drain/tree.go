@@ -41,7 +41,7 @@ const (
 )
 
 // ErrCancelled is returned by Tree.Alter if the owner's rows must no longer be deleted.
-var ErrCancelled = errors.New("the deletion was cancelled")
+var ErrCancelled = errors.New("the deletion was canceled")
 
 // errHalve is returned if a query for the children of several rows takes too long. The
 // caller retries each half of the rows.

@@ -98,7 +98,7 @@ func TestForeignKeyWithoutActionFailsUsersWithRows(t *testing.T) {
 		},
 		"other users": {
 			"ALTER TABLE users ADD parent_id bigint REFERENCES users ON DELETE CASCADE; UPDATE users SET parent_id = 1 WHERE id = 7", "users",
-			"foreign key users_parent_id_fkey: deleting one user would delete others " +
+			"foreign key users_parent_id_fkey: deleting one user would delete other users " +
 				"(change the key's action to SET NULL, or list the column in ghost_users.nullify): row id 7",
 		},
 	}, func(t *testing.T, _ string, test example) {

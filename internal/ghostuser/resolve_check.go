@@ -131,7 +131,7 @@ func (r *resolver) checkUnmoved(b *bound) {
 	case b.listed != dml.Forbid:
 	case b.keyed == dml.Remove && b.relation == r.users:
 		r.refusef(b, "change the key's action to SET NULL, or list the column in ghost_users.nullify",
-			"foreign key %s: deleting one user would delete others", b.foreign)
+			"foreign key %s: deleting one user would delete other users", b.foreign)
 	case b.keyed == dml.Nullify && column.NotNull:
 		r.refusef(b, "drop the constraint, or change the key's action",
 			"foreign key %s sets %s to NULL, which is NOT NULL", b.foreign, b.label())

@@ -108,7 +108,7 @@ func (r *resolver) bindList(key string, l Columns, to dml.Action, into *[]*bound
 		return
 	}
 	if to == dml.Remove && table == r.users {
-		r.reportf(problem.Error, key+".table", "nullify the column", "deleting one user would delete others")
+		r.reportf(problem.Error, key+".table", "nullify the column", "deleting one user would delete other users")
 		return
 	}
 	for i, name := range l.Columns {

@@ -64,7 +64,7 @@ func TestResolveReportsProblems(t *testing.T) {
 	slices.Sort(found)
 	require.Equal(t, []string{
 		`error ghost_users.delete[0].columns[0]: likes.user_id is always moved, so this entry has no effect (remove one of them)`,
-		`error ghost_users.delete[1].table: deleting one user would delete others (nullify the column)`,
+		`error ghost_users.delete[1].table: deleting one user would delete other users (nullify the column)`,
 		`error ghost_users.move[0].table: table post does not exist (did you mean posts?)`,
 		`error ghost_users.move[1].columns[0]: table posts has no column autor_id (did you mean author_id?)`,
 		`error ghost_users.move[1].columns[2]: posts.author_id is moved by ghost_users.move[1].columns[1] already (remove one of them)`,
@@ -85,7 +85,7 @@ func TestResolveReportsProblems(t *testing.T) {
 		`warning ghost_users.move[5].columns[0]: users with rows there cannot be deleted: reports.reporter_id refers to users without an action (foreign key reports_reporter_id_fkey), and no list has an action for rows that are not moved, as on a hard delete (add {table: reports, columns: [reporter_id]} to ghost_users.nullify, delete or move)`,
 		`warning ghost_users: foreign key owners_name_fkey of owners does not refer to users by id alone: Postgres applies its action in one statement, or it prevents the deletion (refer to users by their id alone)`,
 		`warning ghost_users: users with rows there cannot be deleted: foreign key stuck_user_id_fkey sets stuck.user_id to NULL, which is NOT NULL (drop the constraint, or change the key's action)`,
-		`warning ghost_users: users with rows there cannot be deleted: foreign key users_parent_id_fkey: deleting one user would delete others (change the key's action to SET NULL, or list the column in ghost_users.nullify)`,
+		`warning ghost_users: users with rows there cannot be deleted: foreign key users_parent_id_fkey: deleting one user would delete other users (change the key's action to SET NULL, or list the column in ghost_users.nullify)`,
 		`warning ghost_users: users with rows there cannot be deleted: owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list contains it (add {table: owners, columns: [boss_id]} to ghost_users.nullify, delete or move)`,
 	}, found)
 }

@@ -209,7 +209,7 @@ func (r *run) work(ctx context.Context) error {
 		}
 		switch {
 		case errors.Is(err, drain.ErrCancelled):
-			r.stats.Outcome, r.stats.Reason = Kept, "the deletion was cancelled before the first row was deleted"
+			r.stats.Outcome, r.stats.Reason = Kept, "the deletion was canceled before the first row was deleted"
 			return nil
 		case err != nil:
 			return err

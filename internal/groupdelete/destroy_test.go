@@ -176,7 +176,7 @@ func TestCancelBeforeTheFirstRow(t *testing.T) {
 		cancelled := doOnce(engine, isAtStep(step), func() { b.Exec("SELECT sexton.cancel_group_deletion(1, 1)") })
 		stats := b.run(t, engine, groupdelete.Kept)
 		require.True(t, cancelled())
-		require.Equal(t, "the deletion was cancelled before the first row was deleted", stats.Reason)
+		require.Equal(t, "the deletion was canceled before the first row was deleted", stats.Reason)
 		require.Empty(t, stats.Errors)
 		require.Equal(t, before, readRows(b.Database))
 		require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions UNION ALL SELECT FROM group_deletion_schedules"))

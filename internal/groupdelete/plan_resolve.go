@@ -16,7 +16,7 @@ import (
 )
 
 // errNoApplication reports that the required tables or columns do not exist.
-var errNoApplication = errors.New("the application's tables do not fit")
+var errNoApplication = errors.New("the application's tables do not match the configuration")
 
 // Resolve reads the plan from the catalog. The plan is nil if one of the problems is an
 // error.

@@ -68,7 +68,7 @@ func TestCancelIsRefusedAfterADeletion(t *testing.T) {
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id, done) VALUES (10, 1, 1)")
 	s.requireRefusal(t, "cancel_group_deletion", 10, 1, "SX022", "cancel the deletion of group 10: its destruction has begun")
 	s.requireRefusal(t, "cancel_group_deletion", 12, 1, "SX022",
-		"cancel the deletion of group 12: the destruction of group 10 above it has begun")
+		"cancel the deletion of group 12: the destruction of its ancestor group 10 has begun")
 	require.False(t, s.call(t, "schedule_group_deletion", 11, 1), "the group is deleted with group 10")
 	require.False(t, s.call(t, "delete_group_now", 10, 1))
 	require.Len(t, s.marked(), 2)
@@ -77,7 +77,7 @@ func TestCancelIsRefusedAfterADeletion(t *testing.T) {
 	s.requireRefusal(t, "cancel_group_deletion", 10, 1, "SX022", "cancel the deletion of group 10: its destruction has begun")
 	s.Exec("UPDATE sexton.group_destructions SET touched = false; INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (12, 1)")
 	s.requireRefusal(t, "cancel_group_deletion", 12, 1, "SX022",
-		"cancel the deletion of group 12: the destruction of group 10 above it has begun")
+		"cancel the deletion of group 12: the destruction of its ancestor group 10 has begun")
 	require.Len(t, s.Rows("SELECT FROM sexton.group_destructions"), 2, "a refused call changes nothing")
 	require.True(t, s.call(t, "cancel_group_deletion", 10, 1), "no row was deleted")
 	require.True(t, s.call(t, "cancel_group_deletion", 12, 1))

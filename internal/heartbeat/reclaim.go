@@ -192,7 +192,7 @@ func (h *Heart) giveBackOwn(ctx context.Context, ids []int64) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("give back own jobs: %w", err)
+		return fmt.Errorf("return own jobs to the queue: %w", err)
 	}
 	h.report(ctx, nil, nil, jobs)
 	return nil

@@ -275,7 +275,7 @@ func (l *Listener) notifySelf(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.Answer)
 	defer cancel()
 	_, err := l.Pool.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, l.selfCheck)
-	return problem.Doing(err, "notify itself")
+	return problem.Doing(err, "send a test notification")
 }
 
 // outage logs the first error and the recovery of an outage. It logs the errors in

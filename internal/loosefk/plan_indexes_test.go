@@ -421,7 +421,7 @@ func TestPlanContinuesWithoutADatabase(t *testing.T) {
 		},
 		"broken": {
 			func(r *loosefk.Reference, _ *plan.Site) { r.Broken = "no column x" },
-			"tombstones of parents are held, because the definition does not fit: no column x",
+			"tombstones of parents are held, because the definition does not match the database: no column x",
 		},
 		"lost": {func(_ *loosefk.Reference, s *plan.Site) {
 			s.DB = &remoteDB{Beginner: s.DB, before: func(n int) error {

@@ -198,7 +198,7 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 			r.refuse(d, "", "remove one of them", "the same definition is at %s", other.Definition.Position)
 		} else if other.contradicts(reference) {
 			r.refuse(d, ".on_delete", "add conditions on the same column, with different values, to both",
-				"a row of %s can match this definition and the one at %s, which changes it differently, and their order is not defined",
+				"a row of %s can match this definition and the definition at %s, which changes it differently, and their order is not defined",
 				d.Child, other.Definition.Position)
 		}
 	}
@@ -339,7 +339,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	}
 	if !slices.Equal(parent.KeyColumns, key) {
 		r.refuse(d, ".parent_column",
-			"all definitions of one parent must use the same columns in the same order, since a tombstone has one key",
+			"all definitions of one parent must use the same columns in the same order, because a tombstone has one key",
 			"another definition refers to %s by %s", d.Parent, parent.label())
 		return nil
 	}

@@ -138,7 +138,7 @@ var (
 	ScrapeComplete = gauge("sexton_scrape_complete", "1 if all gauges of the database were read in time.",
 		"database")
 	ReloadFailed = gauge("sexton_reload_failed",
-		"1 if the last reload found wrong configuration or definitions and kept the old ones.")
+		"1 if the last reload was refused because the configuration or definitions were invalid.")
 	BacklogRows = gauge("sexton_backlog_rows",
 		"Pending rows of a deletion table, deferred ones included.", "database", "deletion_table")
 	BacklogCapped = gauge("sexton_backlog_capped", "1 if there are more rows than were counted.", "database",

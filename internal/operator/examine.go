@@ -287,7 +287,7 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 		for _, client := range alive {
 			if len(client.Outdated) > 0 {
 				found = append(found, doctor.One(problem.Warning, "worker "+client.ClientID+" on "+client.Host,
-					fmt.Sprintf("its definitions differ from the installed ones, so it does not run their job: %v",
+					fmt.Sprintf("its definitions differ from the installed definitions, so it does not run their job: %v",
 						client.Outdated),
 					"deploy the installed files to it, or run `sexton triggers install` with its files")...)
 			}

@@ -280,7 +280,7 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 		}
 	}
 	if done == 0 && id.Text != "" {
-		return "", components.Refuse("job %s does not exist any more", id)
+		return "", components.Refuse("job %s no longer exists", id)
 	}
 	return render.Counted(done, "job") + " due now", nil
 }

@@ -369,7 +369,7 @@ func (k *shared) outdated(lease string) (reason string, stopped bool) {
 	if len(clients) == 0 {
 		return "", false
 	}
-	return fmt.Sprintf("the installed definitions: %d of %s loaded different ones (%s); deploy the installed files there, or run sexton triggers install",
+	return fmt.Sprintf("the installed definitions: %d of %s loaded other definitions (%s); deploy the installed files there, or run sexton triggers install",
 		len(clients), render.Counted(len(k.workers), "worker"), clients[0]), len(clients) == len(k.workers)
 }
 
@@ -391,9 +391,9 @@ func (k *shared) held(kind, database string) string {
 	case 0:
 		return ""
 	case 1:
-		return "a configuration that fits the database: " + reasons[0]
+		return "a configuration that matches the database: " + reasons[0]
 	default:
-		return fmt.Sprintf("a configuration that fits the database: %s (and %d more)", reasons[0], len(reasons)-1)
+		return fmt.Sprintf("a configuration that matches the database: %s (and %d more)", reasons[0], len(reasons)-1)
 	}
 }
 

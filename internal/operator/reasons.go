@@ -105,7 +105,7 @@ func RetryReason(ctx context.Context, all *installation.Connections, key string,
 	reasons := found.Reasons()
 	i := slices.IndexFunc(reasons, func(r Reason) bool { return r.Key == key })
 	if i < 0 {
-		return "", components.Refuse("no row has this failure any more")
+		return "", components.Refuse("no row has this failure anymore")
 	}
 	done, left := 0, 0
 	for _, failure := range reasons[i].Failures {

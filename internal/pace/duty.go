@@ -37,8 +37,8 @@ type Duty struct {
 	Why     string `json:"duty_reason,omitempty"`
 }
 
-// String returns the duty as a phrase, such as "at 50 % of its time (lock wait)".
-func (d Duty) String() string { return fmt.Sprintf("at %d %% of its time (%s)", d.Percent, d.Why) }
+// String returns the duty as a phrase, such as "at 50% of its time (lock wait)".
+func (d Duty) String() string { return fmt.Sprintf("at %d%% of its time (%s)", d.Percent, d.Why) }
 
 // Share is a function that returns the share of its time that a run works. The Duty has
 // the same share with its reason, for statistics. The run calls the function between two

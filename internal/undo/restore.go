@@ -69,7 +69,7 @@ const (
 type SilenceError struct{ Database, Grant string }
 
 func (e *SilenceError) Error() string {
-	return fmt.Sprintf("database %s: --dry-run restores the rows with triggers silenced and rolls back, but the role may not silence triggers; %s",
+	return fmt.Sprintf("database %s: --dry-run restores the rows with triggers disabled and rolls back, but the role may not disable triggers; %s",
 		e.Database, e.Grant)
 }
 
@@ -159,7 +159,7 @@ func MaySilence(ctx context.Context, on dbsqlc.DBTX, role string) (may bool, gra
 	if err == nil && !older {
 		err = on.QueryRow(ctx, text("may_replicate"), role).Scan(&may)
 	}
-	return may, grant, problem.Doing(err, "check whether the role may silence triggers")
+	return may, grant, problem.Doing(err, "check whether the role may disable triggers")
 }
 
 // steps returns the sets of a deletion by transaction. A set comes after the sets of

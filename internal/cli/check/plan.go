@@ -29,12 +29,12 @@ deletion reads a complete table, including indexes for native foreign keys below
 Counts stop at a limit, shown as "10,000+". If deletions are kept, lists what "sexton undo" would
 not restore.
 
-For each other enabled job, shows the rows that are due now, its next run, when the next row falls
-due, and what it waits for.
+For each other enabled job, shows the number of due rows, its next run, when the next row is due,
+and why the job waits.
 
-It changes nothing: it reads in READ ONLY transactions of at most a few seconds. A child in another
-database than its parent has the name of that database in brackets, and its indexes must be created
-there. If a database cannot be reached, the plan covers the others, and the exit code is 4.`,
+It changes nothing: it reads in READ ONLY transactions of at most a few seconds. If a child is in a
+different database than its parent, its database is shown in brackets: create its indexes there. If
+a database cannot be reached, the plan covers the other databases, and the exit code is 4.`,
 		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u\n" +
 			"  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
 	}, func(ctx context.Context, _ []string) error {

@@ -19,9 +19,9 @@ import (
 func statusCommand(env *cli.Env) *cobra.Command {
 	return env.DatabaseCommand("", &cobra.Command{
 		Use:   "status",
-		Short: "Show running jobs, backlog, last runs, and what jobs wait for",
+		Short: "Show running jobs, backlog, last runs, and why jobs wait",
 		Long: `Shows the backlog of each deletion table, the running jobs with rows, rows per second and estimated
-time left, the held leases, the last run of each job, and what each job waits for.`,
+time left, the held leases, the last run of each job, and why each job waits.`,
 		Example: "  sexton status\n  watch sexton status\n  sexton status --json | jq '.deletion_tables[].pending'",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		reading, err := operator.Read(ctx, operator.Defined(all))

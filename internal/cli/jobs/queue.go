@@ -33,7 +33,7 @@ ID of that job.`,
 			return enqueue(ctx, env, all, kinds[0], args)
 		})
 	})
-	cmd.Flags().StringVar(&args, "args", "{}", "job arguments as `JSON`; missing ones have their default")
+	cmd.Flags().StringVar(&args, "args", "{}", "job arguments as `JSON`; missing arguments have their default value")
 	return cmd
 }
 
@@ -100,7 +100,7 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 	}, func(ctx context.Context, kinds []string) error {
 		return setPaused(ctx, env, kinds, false, "")
 	})
-	cmd.Flags().BoolVar(&every, "all", false, "all enabled kinds, including those that other users paused")
+	cmd.Flags().BoolVar(&every, "all", false, "all enabled kinds, including kinds that other users paused")
 	return cmd
 }
 

@@ -40,10 +40,10 @@ func jobRunCommand(env *cli.Env) *cobra.Command {
 		Use:   "run KIND",
 		Short: "Run a job once in the foreground",
 		Long: `Runs a job once, under the same lease as a worker, so that the two never run at the same time. If
-the lease is taken, the kind is paused, or the loaded definitions differ from the installed ones,
-the outcome is "skipped", with the reason. If all remaining rows are deferred, it prints why and
-until when. The exit code is 0 if rows were deferred or the run was skipped, and 1 if it
-failed.`,
+the lease is taken, the kind is paused, or the loaded definitions differ from the installed
+definitions, the outcome is "skipped", with the reason. If all remaining rows are deferred, it
+prints why and until when. The exit code is 0 if rows were deferred or the run was skipped, and 1
+if it failed.`,
 		Example: `  sexton job run loose_foreign_keys_cleanup
   sexton job run loose_foreign_keys_cleanup --args '{"database": "main"}' --json`,
 		Args: func(cmd *cobra.Command, args []string) error {

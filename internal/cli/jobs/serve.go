@@ -40,7 +40,7 @@ func newOperatorView(all *installation.Bound, bindings *riverjobs.Bindings, log 
 	components.Measure(all.Config, &options)
 	measured, err := metrics.New(options)
 	if err != nil {
-		return nil, fmt.Errorf("make metrics: %w", err)
+		return nil, fmt.Errorf("create metrics: %w", err)
 	}
 	v.metrics = measured
 	v.source = operator.NewPageSource(all, bindings, log)
@@ -108,7 +108,7 @@ func riverPages(all *installation.Connections, log *slog.Logger) (http.Handler, 
 		JobListHideArgsByDefault: !all.Config.HTTP.ShowArgs,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make River's pages: %w", err)
+		return nil, fmt.Errorf("create River's pages: %w", err)
 	}
 	return pages, nil
 }

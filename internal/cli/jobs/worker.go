@@ -39,9 +39,9 @@ http://127.0.0.1:8686/).
 
 On a signal, the worker ends its current batches and releases its leases. A second signal ends the
 process immediately. On SIGHUP, it reads the configuration and the definitions again. If they are
-invalid, it logs the errors and continues with the old ones. If its definitions differ
-from the installed ones, it does not run their job until it reloads the installed files, or until
-"sexton triggers install" is run with its files.`,
+invalid, it logs the errors and keeps the old configuration and definitions. If its definitions
+differ from the installed definitions, it does not run their job until it reloads the installed
+files, or until "sexton triggers install" is run with its files.`,
 		Example: "  sexton run\n  sexton run --fail-fast",
 	}, func(ctx context.Context, _ []string) error { return runWorker(ctx, env, flags) })
 	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false,

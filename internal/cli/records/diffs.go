@@ -108,16 +108,16 @@ func diffsVerifyCommand(env *cli.Env) *cobra.Command {
 		Use:   "verify",
 		Short: "Verify every diff in object storage",
 		Long: `Reads every object and compares its size, its checksum and the offsets and sizes of its files with
-the rows. Then lists the objects that no diff names. --remove deletes these after all findings are
-printed. It skips objects of diffs that a job holds, and counts them as busy. Exits 5 if a diff is
-damaged.`,
+the rows. Then lists the objects without a diff. --remove deletes these objects after all findings
+are printed. It skips objects of diffs that a job holds, and counts them as busy. Exits 5 if a diff
+is damaged.`,
 		Example: "  sexton diffs verify\n  sexton diffs verify --remove --grace 72h",
 	}, func(ctx context.Context, engine *extdiff.Engine) error {
 		return verifyDiffs(ctx, env, engine, grace, remove)
 	})
 	cmd.Flags().DurationVar(&grace, "grace", grace,
-		"list objects that no diff names only if they are older than this `AGE`")
-	cmd.Flags().BoolVar(&remove, "remove", false, "delete objects that no diff names")
+		"list objects without a diff only if they are older than this `AGE`")
+	cmd.Flags().BoolVar(&remove, "remove", false, "delete objects without a diff")
 	return cmd
 }
 

@@ -62,8 +62,8 @@ func groupCancelCommand(env *cli.Env) *cobra.Command {
 		Short: "Restore a group that is scheduled for deletion",
 		Long: `Calls sexton.cancel_group_deletion, which removes the mark and the schedule, and restores the
 group's name and path. If another group has taken the path, five random characters are added. A
-destruction in progress is stopped if it has not removed a row. Otherwise, or if a group above is
-being destroyed, the command is refused.`,
+destruction in progress is stopped if it has not removed a row. Otherwise, or if an ancestor of the
+group is being destroyed, the command is refused.`,
 		Example: "  sexton group cancel 4711 --by 1",
 	}, groupFunction{
 		`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored",
@@ -89,8 +89,8 @@ func groupDeleteCommand(env *cli.Env) *cobra.Command {
 		Use:   "delete ID --now|--plan",
 		Short: "Destroy a group without waiting, or count what would be destroyed",
 		Long: `Calls sexton.delete_group_now, which marks the group if necessary, backdates the mark by the
-period, and starts the destruction. "sexton group cancel" restores the group until a row is
-removed.
+period, and starts the destruction. "sexton group cancel" can restore the group until the first
+row is removed.
 
 --plan changes nothing. It counts the rows below the group per table, reports what prevents the
 destruction, and estimates its duration. It does not need --by.`,

@@ -73,7 +73,7 @@ func TestGroupCommandsRefuse(t *testing.T) {
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
 	r := s.Run("group", "cancel", "11", "--by", "2")
 	require.Equal(t, 1, r.Code)
-	require.Equal(t, "sexton: cancel the deletion of group 11: the destruction of group 10 above it has begun "+
+	require.Equal(t, "sexton: cancel the deletion of group 11: the destruction of its ancestor group 10 has begun "+
 		"(Cancel the deletion of that group, which is possible until its first row is deleted.)\n", r.Stderr)
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
 	require.Equal(t, 2, s.Run("group", "list").Code, "not enabled")

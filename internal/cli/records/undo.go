@@ -60,7 +60,7 @@ func undoCommand(env *cli.Env) *cobra.Command {
 		// After an error, also print the rows that were restored in other databases.
 		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) }))
 	})
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "report the rows that would be restored and left, and roll back")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "report which rows would be restored and which would not, and roll back")
 	cmd.AddCommand(undoListCommand(env), undoShowCommand(env), undoForgetCommand(env))
 	return cmd
 }

@@ -222,7 +222,7 @@ func TestUndoWithoutPrivilegesOrDatabase(t *testing.T) {
 	}
 	printed := s.OK("grants", "--worker", role, "--app", role, "--viewer", role)
 	s.Exec(printed)
-	s.RequireError(1, "the role may not silence triggers; ", "undo", s.id, "--dry-run", "--database-url", s.AsRole(role))
+	s.RequireError(1, "the role may not disable triggers; ", "undo", s.id, "--dry-run", "--database-url", s.AsRole(role))
 	// Without the INSERT privilege, undo leaves the rows and prints the missing
 	// privilege. doctor reports it before the undo.
 	s.Exec(fmt.Sprintf("REVOKE INSERT ON projects, issues FROM %s", pgx.Identifier{role}.Sanitize()))

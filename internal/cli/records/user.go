@@ -95,7 +95,7 @@ deletion with the user remain scheduled: "sexton group cancel" restores each.`,
 		}
 		text := "was not queued for deletion"
 		if cancelled {
-			text = "restored; the deletion is cancelled"
+			text = "restored; the deletion is canceled"
 		}
 		return env.PrintText(cancelledUser{UserID: user, Cancelled: cancelled}, "user %s: %s\n", id.text, text)
 	})

@@ -34,7 +34,7 @@ func foreignKeysCommand(env *cli.Env) *cobra.Command {
 nothing. The constraints are first added NOT VALID, so that they apply to new rows. When all
 tombstones are processed and "sexton audit" finds nothing, the existing rows are validated. Each
 constraint has the name and the options of the foreign key that "sexton init" replaced.`,
-		Example: "  sexton definitions foreign-keys\n  sexton definitions foreign-keys > way-back.sql",
+		Example: "  sexton definitions foreign-keys\n  sexton definitions foreign-keys > foreign-keys.sql",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {
 			ways := []wayBack{}

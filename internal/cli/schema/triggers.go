@@ -41,9 +41,9 @@ Rows that were deleted earlier are not recorded for new definitions. "sexton aud
 their children.
 
 If the key column of a parent was renamed or has another type, run install to renew the triggers.
-Deletions are recorded meanwhile. If the key is a different column now, pending tombstones have
-the values of the old column, and install refuses. --same-key confirms that both columns have the
-same values, for example after two columns were swapped.
+Until then, deletions are still recorded. If the key is a different column now, pending tombstones
+have the values of the old column, and install refuses. --same-key confirms that both columns have
+the same values, for example after two columns were swapped.
 
 A new partition gets its triggers from the next run of a worker whose role has TRIGGER on it, or
 from install. Until then, a DELETE that names the partition is not recorded.`,

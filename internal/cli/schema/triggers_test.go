@@ -98,7 +98,7 @@ func TestTriggersStatusAfterChangedDefinitions(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, digests) VALUES ('old', 'h', 1, '{"loose_foreign_keys/cleanup_worker:main": "1:old"}')`)
 	status := s.JSON(0, "status").(map[string]any)
-	require.Contains(t, status["jobs"].([]any)[0].(map[string]any)["waiting_for"], "1 of 1 worker loaded different ones (old)")
+	require.Contains(t, status["jobs"].([]any)[0].(map[string]any)["waiting_for"], "1 of 1 worker loaded other definitions (old)")
 	report, _ = s.RunDoctor(5)
 	require.Contains(t, clitest.ChecksWithProblems(report), "generations")
 }

@@ -242,7 +242,7 @@ func (d *Definition) fill(
 	}
 	switch {
 	case reference.Broken != "":
-		unknown("tombstones of " + parent.Label() + " are held, because the definition does not fit: " + reference.Broken)
+		unknown("tombstones of " + parent.Label() + " are held, because the definition does not match the database: " + reference.Broken)
 	case reference.Unreachable || children == nil:
 		unknown(fmt.Sprintf("database %s cannot be reached", reference.Database))
 	default:

@@ -421,7 +421,7 @@ func TestRunWithOnlyFailuresIsNotDone(t *testing.T) {
 	require.Contains(t, html, `<span class="tag no_progress">no progress</span>`)
 	require.NotContains(t, html, `<span class="tag done">`)
 	require.Regexp(t, `(?s)<h3>To be retried</h3>.*public\.projects.*<h3>Given up</h3>.*job 9`, html)
-	require.Contains(t, text(html), "Confirming 10,000+")
+	require.Contains(t, text(html), "Recheck 10,000+")
 }
 
 func TestReadOnlyHasNoButtons(t *testing.T) {

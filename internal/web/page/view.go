@@ -221,7 +221,7 @@ func (v *view) headline() headline {
 			down = append(down, table.Database)
 		}
 	}
-	backlog := render.Capped(pending, more) + " " + verb(pending, "row waits", "rows wait")
+	backlog := render.Capped(pending, more) + " " + verb(pending, "row is pending", "rows are pending")
 	// oldest is 0 if all rows are deferred or have no time.
 	if oldest > 0 {
 		backlog += ", the oldest for " + whole(oldest)

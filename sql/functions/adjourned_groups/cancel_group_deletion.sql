@@ -53,7 +53,7 @@ BEGIN
             MESSAGE = CASE
                 WHEN begun = cancel_group_deletion.group_id
                 THEN pg_catalog.format('cancel the deletion of group %s: its destruction has begun', begun)
-                ELSE pg_catalog.format('cancel the deletion of group %s: the destruction of group %s above it has begun', cancel_group_deletion.group_id, begun)
+                ELSE pg_catalog.format('cancel the deletion of group %s: the destruction of its ancestor group %s has begun', cancel_group_deletion.group_id, begun)
             END,
             HINT = CASE
                 WHEN begun = cancel_group_deletion.group_id THEN 'Deleted rows cannot be restored.'

@@ -59,7 +59,7 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = 'SX014',
             MESSAGE = pg_catalog.format('the ghost user cannot be created: table users requires a value for %s', unknown),
-            HINT = 'Insert one with user_type 5, or set defaults for these columns.';
+            HINT = 'Insert a user with user_type 5, or set defaults for these columns.';
     END IF;
 
     FOR attempt IN 1..attempts LOOP
@@ -89,11 +89,11 @@ BEGIN
                     RAISE EXCEPTION USING
                         ERRCODE = 'SX014',
                         MESSAGE = pg_catalog.format('the ghost user cannot be created: %s', SQLERRM),
-                        HINT = 'Insert one with user_type 5. If its id was taken, set the sequence of users.id to the last id.';
+                        HINT = 'Insert a user with user_type 5. If its id was taken, set the sequence of users.id to the last id.';
                 END IF;
         END;
     END LOOP;
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or creates the user that contributions of deleted users pass to';
+COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or creates the ghost user, which receives the contributions of deleted users';

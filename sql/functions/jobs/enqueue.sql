@@ -180,7 +180,7 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = '53400',
             MESSAGE = pg_catalog.format('enqueue %s: %s jobs of this kind are waiting', kind, most_waiting),
-            HINT = 'Retry when some of them are done. "sexton status" shows what they wait for.';
+            HINT = 'Retry when some of them are done. "sexton status" shows why they wait.';
     END IF;
 
     -- Channel and payload are the same as in River's client, so that Postgres drops

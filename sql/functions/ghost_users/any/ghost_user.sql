@@ -10,4 +10,4 @@ AS $sexton$
     SELECT ghost."{key}" FROM "public"."{users}" AS ghost WHERE ghost."{key}" = '{ghost}'
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds the user that contributions of deleted users pass to';
+COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds the ghost user, which receives the contributions of deleted users';
