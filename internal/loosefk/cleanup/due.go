@@ -24,6 +24,8 @@ import (
 // is volatile and does not limit an index scan: each query would read all due or all
 // deferred tombstones. ORDER BY keeps the planner from reading the table to find the
 // first due tombstone.
+//
+//go:embed queries/due.sql
 var dueSQL string
 
 // recheckEvery is the interval at which a worker without other work rechecks removed
