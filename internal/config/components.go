@@ -2,7 +2,7 @@ package config
 
 import (
 	"cmp"
-	_ "embed" // go:embed requires this import.
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,8 +89,8 @@ type DeleteColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
 	// Event writes an event with the keys of the deleted rows for each batch. Its value
-	// is true to include only the keys, or a list of further columns to include.
-	// CleanerClass, a key of GitLab's files, has the same effect as event: true.
+	// is true, or a list of further columns to include. CleanerClass, a key of GitLab's
+	// files, has the same effect as event: true.
 	Event        yamlfile.Columns `yaml:"event"`
 	CleanerClass string           `yaml:"cleaner_class"`
 }
@@ -126,8 +126,8 @@ type Batches struct {
 type GhostUsers struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is the cron expression, in UTC, of the times at which the job searches for
-	// work. A commit that queues work also starts the job.
+	// Schedule is the cron expression of the job, in UTC. Commits that queue work start
+	// the job, too.
 	Schedule Schedule `default:"*/2 * * * *" yaml:"schedule"`
 	// Limit is the maximum number of users that one run handles.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
@@ -140,7 +140,7 @@ type GhostUsers struct {
 	// sizes of batches.
 	Target time.Duration `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
 	// Duty is the share of its time, in percent, that a run works. With auto, it depends
-	// on the load of the server.
+	// on the server's load.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is the number of users that are deleted in parallel while no other
 	// session is active.
@@ -151,8 +151,8 @@ type GhostUsers struct {
 	// Ghost is the key of the user that receives the moved rows. It requires Users.
 	// GitLab's ghost user is found by its user type, and is created if it does not exist.
 	Ghost yamlfile.Literal `yaml:"ghost"`
-	// MayDelete is an SQL function (key, initiator) that returns NULL if the user may be
-	// deleted, and otherwise the reason for refusing. It requires Users.
+	// MayDelete is an SQL function (key, initiator) that returns NULL, or the reason for
+	// which the user must not be deleted. It requires Users.
 	MayDelete string `yaml:"may_delete"`
 	// OnRequest configures which columns of a user sexton.delete_user changes. It
 	// requires Users.
@@ -175,8 +175,8 @@ func (g GhostUsers) UsersTable() string { return cmp.Or(g.Users.Table, "users") 
 type PlaceholderUsers struct {
 	// Enabled enables both jobs of placeholder users. It requires ghost_users.enabled.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is the cron expression, in UTC, of the times at which the job searches for
-	// work. A commit that queues work also starts the job.
+	// Schedule is the cron expression of the job, in UTC. Commits that queue work start
+	// the job, too.
 	Schedule Schedule `default:"0 0 * * *" yaml:"schedule"`
 	// MaxAttempts is the number of attempts after which the removal of a placeholder user
 	// is not retried.
@@ -186,8 +186,8 @@ type PlaceholderUsers struct {
 	// Spacing is the minimum time between the starts of two removals. With 0s, a removal
 	// starts when a worker is free.
 	Spacing time.Duration `check:"not negative" default:"1s" yaml:"spacing"`
-	// References lists the columns that can refer to a placeholder user. While a row
-	// refers to it, the placeholder user is kept. The default is GitLab's list.
+	// References lists the columns that keep a placeholder user while a row refers to it.
+	// The default is GitLab's list.
 	References []TableColumns `yaml:"references"`
 }
 
@@ -200,7 +200,7 @@ type Groups struct {
 	// Parent is the column with the key of the parent group. If it is empty, groups have
 	// no sub-groups.
 	Parent string `yaml:"parent"`
-	// MarkedOn is a column of type date. A date in it requests the deletion of the group.
+	// MarkedOn is a column of type date. A date requests the deletion of the group.
 	MarkedOn string `yaml:"marked_on"`
 	// MarkedBy is the column with the key of the user who requested the deletion. If it
 	// is empty, the user is not recorded.
@@ -233,8 +233,8 @@ func (d *Days) UnmarshalText(text []byte) error {
 type AdjournedGroups struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is the cron expression, in UTC, of the times at which the job searches for
-	// work. A commit that queues work also starts the job.
+	// Schedule is the cron expression of the job, in UTC. Commits that queue work start
+	// the job, too.
 	Schedule Schedule `default:"0 2 * * *" yaml:"schedule"`
 	// BatchSize is the number of due groups that one query reads.
 	BatchSize int `check:"positive" default:"100" yaml:"batch_size"`
@@ -244,7 +244,7 @@ type AdjournedGroups struct {
 	// Target is the intended duration of a statement.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
 	// Duty is the share of its time, in percent, that a run works. With auto, it depends
-	// on the load of the server.
+	// on the server's load.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Groups names the table of groups and its columns. Without it, the tables must have
 	// GitLab's columns, and GitLab's rules apply.
@@ -252,14 +252,14 @@ type AdjournedGroups struct {
 	// Period is the time between the mark and the deletion of a group, such as 30d. It
 	// requires Groups. GitLab's period is read from application_settings.
 	Period Days `yaml:"period"`
-	// PeriodColumn is an integer column of the group with the group's own number of days.
-	// If it is NULL, Period applies. It requires Groups.
+	// PeriodColumn is an integer column with the group's own number of days, or NULL for
+	// Period. It requires Groups.
 	PeriodColumn string `yaml:"period_column"`
 	// Rename lists the columns that get a suffix when the group is marked, so that other
 	// groups can use the values. It requires Groups.
 	Rename []string `yaml:"rename"`
-	// MayRemove is an SQL function (key, user) that returns NULL if the user may remove
-	// the group, and otherwise the reason for refusing. It requires Groups.
+	// MayRemove is an SQL function (key, user) that returns NULL, or the reason for which
+	// the user must not remove the group. It requires Groups.
 	MayRemove string `yaml:"may_remove"`
 }
 
@@ -267,8 +267,8 @@ type AdjournedGroups struct {
 type ExternalDiffs struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is the cron expression, in UTC, of the times at which the job searches for
-	// work. A commit that queues work also starts the job.
+	// Schedule is the cron expression of the job, in UTC. Commits that queue work start
+	// the job, too.
 	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
 	// When selects the diffs to move. With always, all diffs are moved. With outdated,
 	// all versions but the latest are moved, and the diffs that were merged or closed
@@ -294,13 +294,12 @@ func (DiffRule) Choices() []string { return []string{"always", "outdated"} }
 type Retention struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is the cron expression, in UTC, of the times at which the job searches for
-	// expired rows.
+	// Schedule is the cron expression of the job, in UTC.
 	Schedule Schedule `default:"*/10 * * * *" yaml:"schedule"`
 	// Target is the intended duration of a statement.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
 	// Duty is the share of its time, in percent, that a run works. With auto, it depends
-	// on the load of the server.
+	// on the server's load.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Rules lists the tables whose expired rows are deleted.
 	Rules []RetentionRule `yaml:"rules"`
@@ -325,7 +324,7 @@ type RetentionRule struct {
 	// rows are kept.
 	Conditions []definitions.Condition `yaml:"conditions"`
 	// Event writes an event with the keys of the deleted rows for each batch. Its value
-	// is true to include only the keys, or a list of further columns to include.
+	// is true, or a list of further columns to include.
 	Event yamlfile.Columns `yaml:"event"`
 	// DryRun counts the expired rows and deletes none.
 	DryRun bool `yaml:"dry_run"`

@@ -45,11 +45,11 @@ type Database struct {
 	ListenURL URL `yaml:"listen_url"`
 	// Schema is the schema that applies to table names without a schema.
 	Schema string `default:"public" yaml:"schema"`
-	// SearchPath is the search_path with which the application's triggers run in batches.
-	// With auto, it is the search_path of the role or the database.
+	// SearchPath is the search_path of the application's triggers in batches. With auto,
+	// it is that of the role or the database.
 	SearchPath string `default:"auto" yaml:"search_path"`
-	// Tables lists shell patterns of table names. If several databases have a table of
-	// the same name, the table of the database whose patterns match is used.
+	// Tables lists shell patterns of table names. They select the database of a table
+	// whose name exists in several databases.
 	Tables []string `yaml:"tables"`
 	// Pace limits one run of the loose foreign keys. The pace adaptive does not limit the
 	// number of rows.
@@ -147,20 +147,19 @@ type Jobs struct {
 type LooseForeignKeys struct {
 	// Enabled enables the job.
 	Enabled bool `default:"true" yaml:"enabled"`
-	// Schedule is the cron expression, in UTC, of the times at which the job searches for
-	// work. A commit that queues work also starts the job.
+	// Schedule is the cron expression of the job, in UTC. Commits that queue work start
+	// the job, too.
 	Schedule Schedule `default:"* * * * *" yaml:"schedule"`
 	// Definitions lists the files with the definitions. Their paths are relative to the
 	// file that names them. The default is loose_foreign_keys.yml.
 	Definitions []string `yaml:"definitions"`
-	// Truncate determines the effect of TRUNCATE on a tracked table. With reject,
-	// TRUNCATE fails with a hint. With ignore, TRUNCATE runs, and the deletions are not
-	// recorded.
+	// Truncate determines the effect of TRUNCATE on a tracked table. With reject, it
+	// fails with a hint. With ignore, it runs and is not recorded.
 	Truncate TruncatePolicy `default:"reject" yaml:"truncate"`
 	// Target is the intended duration of a statement.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
 	// Duty is the share of its time, in percent, that a run works. With auto, it depends
-	// on the load of the server.
+	// on the server's load.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is the number of connections that a run uses while no other session is
 	// active.
@@ -177,28 +176,27 @@ type Undo struct {
 	// Keep is the time for which deleted rows are kept, in full days. With 0s, no rows
 	// are kept.
 	Keep time.Duration `check:"not negative" default:"0s" yaml:"keep"`
-	// Tables lists the parents whose deletions can be undone. The names are written as in
-	// the definitions. The default is all parents except users.
+	// Tables lists the parents whose deletions can be undone. The default is all parents
+	// except users.
 	Tables []string `yaml:"tables"`
 	// Users also keeps the deleted rows of users, and the rows that are deleted with
 	// them.
 	Users bool `yaml:"users"`
-	// ExcludeTables lists tables whose rows are not kept. Rows that are deleted with such
-	// a row are not kept either.
+	// ExcludeTables lists tables whose rows are not kept. Rows that are deleted with them
+	// are not kept either.
 	ExcludeTables []string `yaml:"exclude_tables"`
 	// ExcludeColumns lists columns, in the form table.column, whose values are not kept.
 	ExcludeColumns []string `yaml:"exclude_columns"`
 	// MaxRow is the size in bytes, without compression, above which a row is not kept.
 	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
 	// LargeRows determines the effect of a row that is larger than MaxRow. With left_out,
-	// the row is deleted without being kept, and the deletion cannot be undone
-	// completely. With wait, the cleanup waits.
+	// the row is deleted without being kept. With wait, the cleanup waits.
 	LargeRows Overflow `default:"left_out" yaml:"large_rows"`
 	// MaxSize is the maximum number of bytes that are kept in each database. 0 disables
 	// the limit.
 	MaxSize int `check:"not negative" default:"0" yaml:"max_size"`
 	// WhenFull determines the effect of a row that does not fit into MaxSize. With
-	// left_out, the row is deleted without being kept. With wait, the clean-up waits.
+	// left_out, the row is deleted without being kept. With wait, the cleanup waits.
 	WhenFull Overflow `default:"left_out" yaml:"when_full"`
 	// FireTriggers fires the application's triggers for restored rows.
 	FireTriggers bool `yaml:"fire_triggers"`
