@@ -286,8 +286,8 @@ func selectJobs(params *riverdriver.JobSetStateIfRunningManyParams, ids []int64,
 		if dueTime != nil {
 			dueTime = new(now.Add(time.Until(*dueTime)))
 		}
-		selected.ID, selected.State, selected.Attempt = append(selected.ID, id), append(selected.State, params.State[i]),
-			append(selected.Attempt, params.Attempt[i])
+		selected.ID, selected.State = append(selected.ID, id), append(selected.State, params.State[i])
+		selected.Attempt = append(selected.Attempt, params.Attempt[i])
 		selected.ErrData, selected.FinalizedAt = append(selected.ErrData, params.ErrData[i]),
 			append(selected.FinalizedAt, params.FinalizedAt[i])
 		selected.MetadataDoMerge = append(selected.MetadataDoMerge, params.MetadataDoMerge[i])

@@ -54,7 +54,8 @@ func placeholderFailures() *Failures {
 			failure := Failure{Error: p.LastError, Attempts: p.Attempts}
 			// A deferred placeholder without a time of the next attempt is deferred to
 			// infinity, so that it is never retried.
-			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.Deferred && p.NextAttemptAt == nil
+			failure.GivenUp = p.State == placeholder.GivenUp ||
+				p.State == placeholder.Deferred && p.NextAttemptAt == nil
 			if p.LastAttemptAt != nil {
 				failure.Since = *p.LastAttemptAt
 			}

@@ -291,7 +291,9 @@ func Write(ctx context.Context, on Beginner, do func(tx pgx.Tx) error) error {
 	err := pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
 	if conn, ok := on.(*pgx.Conn); ok && err == nil { // The rollback also reverts changed settings.
 		if _, failed := conn.Exec(ctx, "RESET ALL"); failed != nil {
-			_ = conn.Close(ctx) // The transaction is committed, so an error here is ignored. The pool replaces the closed connection.
+			// The transaction is committed, so an error is ignored. The pool replaces the
+			// closed connection.
+			_ = conn.Close(ctx)
 		}
 	}
 	return err //nolint:wrapcheck // The error of do, or of the server.

@@ -68,7 +68,7 @@ type Pass struct {
 	deferReason  string                  // reason for which tombstones were last deferred for a lock
 	reported     map[string]bool         // texts of faults that deferHeld has reported
 	attempted    map[int64]bool          // IDs of tombstones that had an attempt in this pass
-	upperBounded bool                    // a direct statement has timed out, so all later ones also limit keys by an upper bound
+	upperBounded bool                    // later direct statements have an upper bound, because one has timed out
 	err          error
 
 	// paceMu guards Pace and the connection that Pace queries. othersActive is set while

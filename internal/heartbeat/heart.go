@@ -196,7 +196,8 @@ func (h *Heart) insertClient(ctx context.Context, now dbsqlc.ClientBeatParams) e
 		// The host name is only shown to operators. The ID identifies the client.
 		host = "unknown"
 	}
-	digests, err := json.Marshal(maps.Collect(maps.All(h.Digests))) // maps.Collect never returns nil, so the JSON value is never null.
+	// maps.Collect never returns nil, so the JSON value is never null.
+	digests, err := json.Marshal(maps.Collect(maps.All(h.Digests)))
 	if err != nil {
 		return fmt.Errorf("encode digests: %w", err)
 	}

@@ -123,7 +123,8 @@ func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 // Pauses maps each paused queue of the enabled kinds to a text with the user who paused
 // it, the time and the reason, if known.
 func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
-	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds()) // Each kind has one queue with the name of the kind.
+	// Each kind has one queue with the name of the kind.
+	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds())
 	if err != nil {
 		return nil, fmt.Errorf("read paused queues: %w", err)
 	}

@@ -137,7 +137,9 @@ func (s *session) writeKinds(ctx context.Context, tx pgx.Tx) error {
 	}
 	var changed int64
 	for _, statement := range []string{sqlText("delete_kinds"), sqlText("upsert_kinds")} {
-		tag, err := tx.Exec(ctx, statement, string(list)) // The argument is a string, because the simple protocol would send bytes as a bytea.
+		// The argument is a string, because the simple protocol would send bytes as a
+		// bytea.
+		tag, err := tx.Exec(ctx, statement, string(list))
 		if err != nil {
 			return fmt.Errorf("write job kinds: %w", err)
 		}

@@ -22,7 +22,7 @@ const DefaultOwner = "sexton_owner"
 // not be a superuser or bypass row security.
 type Ownership struct {
 	Role string `json:"role"`
-	// Todo has the GRANT statements that the current role may not run. They grant
+	// GRANT statements in Todo could not be run by the current role. They grant
 	// privileges that the functions need on the application's tables.
 	Todo []string `json:"todo"`
 }

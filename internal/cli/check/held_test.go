@@ -1,4 +1,4 @@
-package installation_test
+package check_test
 
 import (
 	"log/slog"
@@ -12,8 +12,6 @@ import (
 	"sexton/internal/pgtest"
 	riverjobs "sexton/river_jobs"
 )
-
-func TestMain(m *testing.M) { clitest.Main(m) }
 
 // The error of a retention rule of another database than the jobs database is noted under
 // the rule's database.
