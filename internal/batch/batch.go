@@ -25,7 +25,7 @@ const fenceRefused = "SX001"
 // Unmet is the SQLSTATE that the function require raises if its condition does not hold.
 const Unmet = "SX003"
 
-// Limits has the timeouts and the mode of one transaction.
+// Limits holds the timeouts and the mode of one transaction.
 type Limits struct {
 	StatementTimeout time.Duration
 	// LockTimeout limits each wait for a lock.
@@ -110,7 +110,7 @@ type Session struct {
 	// Slot is the slot of the fence that the session's transactions lock, less than
 	// lease.Slots. Each session of a pass has a different slot.
 	Slot int
-	// Kept makes triggers keep the rows that the session deletes, for `sexton undo`, as
+	// Kept makes triggers save the rows that the session deletes, for `sexton undo`, as
 	// they do for sessions of the application.
 	Kept bool
 

@@ -342,7 +342,8 @@ func TestErrorOfATriggerIsNotAStalePlan(t *testing.T) {
 }
 
 // If the statement timeout expires before the first statement of the caller begins, the
-// error is of that statement. On a busy server the frame may take all of the time.
+// error has the index of that statement. On a busy server the frame may take all of the
+// time.
 func TestTimeoutOfTheFrameCountsForTheFirstStatement(t *testing.T) {
 	t.Parallel()
 

@@ -61,7 +61,7 @@ func (s *Session) Blocker(ctx context.Context, pool *pgxpool.Pool) (string, erro
 // such as "row locked by pid 4711 (psql) since 14:02:03Z", in UTC. It returns "" if the
 // transaction does not wait. The transaction is identified by the lease's key and token,
 // which are in its application_name. Blocker waits for a connection until ctx ends. A
-// query that has begun is not cancelled then, since that would close its connection.
+// query that has begun is not canceled then, since that would close its connection.
 func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgcatalog.Names, key string,
 	token int64,
 ) (blocker string, _ error) {

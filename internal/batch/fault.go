@@ -76,8 +76,8 @@ func FaultIn(err error, table string) Fault {
 
 // Judge classifies an error of a batch by its SQLSTATE. A function, for example of a
 // trigger, can raise any SQLSTATE, which then does not describe the table or the server.
-// Judge therefore returns Row for errors in functions, except locks, timeouts and lost
-// connections.
+// Judge therefore returns Row for errors in functions, except lock conflicts, timeouts
+// and lost connections.
 func Judge(err error) Fault {
 	var pgErr *pgconn.PgError
 	var failed *StatementError
@@ -149,8 +149,8 @@ func AddBlocker(err error, blocker string) error {
 	return err
 }
 
-// LockIn reports whether a recorded fault is a lock. text is the result of Fault.Text,
-// which contains the SQLSTATE.
+// LockIn reports whether a recorded fault is a lock conflict. text is the result of
+// Fault.Text, which contains the SQLSTATE.
 func LockIn(text string) bool {
 	found := recordedState.FindStringSubmatch(text)
 	if found == nil {

@@ -24,7 +24,7 @@ CREATE FUNCTION app.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT I
 CREATE TRIGGER note AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION app.note();`
 
 // connectAsProgram gives the session a connection with the settings of the program. path
-// is the configured search_path of triggers.
+// is the configured search_path of the application's triggers.
 func connectAsProgram(t *testing.T, db *dbtest.DB, session *batch.Session, path string) {
 	names := dbtest.Names()
 	names.Path = path
@@ -90,7 +90,7 @@ func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// A connection reads the path of triggers again after pathTTL, so that it uses a
+// A connection reads the application's search_path again after pathTTL, so that it uses a
 // changed setting of the database.
 func TestPathIsReadAgain(t *testing.T) {
 	t.Parallel()

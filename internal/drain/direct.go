@@ -67,7 +67,7 @@ func (s *session) run(ctx context.Context, limits batch.Limits,
 	return affected, err
 }
 
-// directBatch has the statements of one direct transaction.
+// directBatch holds the statements of one direct transaction.
 type directBatch struct {
 	limits     batch.Limits
 	statements []batch.Statement
@@ -261,8 +261,8 @@ func (p *Pass) keys(c *chunk, e *Edge) dml.Keys {
 	return dml.Keys{Of: c.parent.Key, Values: c.keys(), CheckParent: !e.remote(), Keep: p.keepOf(c, e)}
 }
 
-// keepOf returns how a statement for the chunk keeps its rows for undo, or nil if it does
-// not keep them. Rows are kept under the undo sets of their parents.
+// keepOf returns how a statement for the chunk saves its rows for undo, or nil if it does
+// not save them. Rows are saved under the undo sets of their parents.
 func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Kept {
 	if e.Keep == nil || c.tombstones[0].Origin == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"sexton/internal/pace"
 )
 
-// ErrChanged is the error of a pass if a table has changed since its edges were resolved.
+// ErrChanged is returned by a pass if a table has changed since its edges were resolved.
 var ErrChanged = errors.New("tables have changed since definitions were bound to them")
 
 // Remote is another database that has children of the pass's parents. Changes there are
@@ -48,8 +48,8 @@ type Pass struct {
 	// there is no limit.
 	Left func(e *Edge) int64
 	// MarkUnkept, if set, records that children of the chunk's parents are deleted
-	// without being kept for undo. It is called before the first change to the chunk's
-	// rows. origins are the IDs of the undo sets in which the parents are kept.
+	// without being saved for undo. It is called before the first change to the chunk's
+	// rows. origins are the IDs of the undo sets in which the parents are saved.
 	MarkUnkept func(ctx context.Context, on *batch.Session, origins []int64) error
 	Pace       *pace.Run
 	Report     Report
@@ -71,14 +71,14 @@ type Pass struct {
 	upperBounded bool                    // later direct statements have an upper bound, because one has timed out
 	err          error
 
-	// paceMu guards Pace and the connection that Pace queries. othersActive is set while
-	// other clients use the server. A session then locks the mutex turn during each
-	// transaction, so that only one transaction runs at a time. remoteMu guards the
-	// sessions of Remotes.
-	paceMu       sync.Mutex
-	turn         sync.Mutex
+	// paceMu guards Pace and Session.Conn, over which Pace queries the server.
+	paceMu sync.Mutex
+	// turn serializes the transactions of the sessions while othersActive is set.
+	turn sync.Mutex
+	// othersActive is set while other clients use the server.
 	othersActive atomic.Bool
-	remoteMu     sync.Mutex
+	// remoteMu guards the sessions of Remotes.
+	remoteMu sync.Mutex
 
 	sessions sync.WaitGroup
 }
@@ -218,7 +218,7 @@ func (s *session) drainChunk(ctx context.Context, c *chunk) error {
 
 // usableEdges returns the edges of the parent that can be drained now, and the reason if
 // some cannot. Of several reasons, it prefers that of a broken edge, and returns a lock
-// only if there is no other.
+// conflict only if there is no other reason.
 func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -425,9 +425,9 @@ func (s *session) retryDirect(ctx context.Context, c *chunk, edges []*Edge) (err
 	return err
 }
 
-// runDirect drains the edges in other databases, runs the direct statements and removes
-// the tombstones that are finished. If obstacle is set, another edge of the parent cannot
-// be drained. The tombstones are then kept and deferred.
+// runDirect drains the edges in other databases, runs the direct statements for the local
+// edges and removes the finished tombstones. If obstacle is set, another edge of the
+// parent cannot be drained: runDirect keeps the tombstones and defers the chunk.
 func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault,
 	timeout time.Duration,
 ) error {
@@ -458,15 +458,15 @@ func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstac
 // or after an error that a retry may avoid.
 const mostTries = 20
 
-// KeptRowsMessage is the message of the fault if rows are left although no session has
-// locked them.
+// KeptRowsMessage is the fault's message if children remain after a transaction that
+// skipped no locked row.
 const KeptRowsMessage = "children are left although no session has locked them: a trigger or rule of a child table keeps or restores them"
 
 // dropRemoved drops the removed tombstones from the chunk. If tombstones are left, a
-// trigger or rule keeps or restores their rows. The chunk is then retried, and has an
-// attempt after mostTries tries. If the transaction changed no row, a retry would hardly
-// change one. The chunk then has the attempt after the first try or, if the parent is
-// living, after mostConflicts tries.
+// trigger or rule keeps or restores their rows. dropRemoved then retries the chunk and,
+// after mostTries tries, records an attempt. If the transaction changed no row, a retry
+// would hardly change one. dropRemoved then records the attempt after the first try or,
+// if the parent is living, after mostConflicts tries.
 func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Removed, rows int64) error {
 	if s.reportRemoved(ctx, c, removed); len(c.tombstones) == 0 {
 		return nil

@@ -29,8 +29,8 @@ const (
 
 // Errors with these SQLSTATEs are handled differently from their class. The function
 // undo_set raises otherColumns if the table's columns have changed, rowTooLarge if a row
-// is too large to keep, and rowsUnfit if rows cannot be kept by a statement that reads
-// them before it deletes them. Postgres raises notSupported for a statement that keeps
+// is too large to save, and rowsUnfit if rows cannot be saved by a statement that reads
+// them before it deletes them. Postgres raises notSupported for a statement that saves
 // rows of a table with rules.
 const (
 	noPrivilege  = "42501"
@@ -98,7 +98,7 @@ func isNewChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState
 // statement, or nil. Depending on the fault it defers the chunk, stops the work on the
 // edge, divides the chunk, or records an attempt. A fault that a row may cause, for
 // example in a trigger, divides the chunk until the failing key is isolated. A fault of a
-// living parent's key always counts as an attempt, unless the fault is a lock.
+// living parent's key always counts as an attempt, unless it is a lock conflict.
 func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fault) error {
 	switch {
 	case f.Lock():
@@ -157,7 +157,7 @@ func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err er
 	return nil
 }
 
-// useReturning makes an edge keep its rows by RETURNING, if the rows did not fit a
+// useReturning makes an edge save its rows by RETURNING, if the rows did not fit a
 // statement that reads them before it deletes them. It reports whether the chunk should
 // be retried.
 func (s *session) useReturning(c *chunk, e *Edge, f batch.Fault) bool {
@@ -237,9 +237,9 @@ func (s *session) deferHeld(ctx context.Context, c *chunk, f batch.Fault) error 
 }
 
 // recordAttempt records a failed attempt for the chunk's tombstones. None of them is
-// tried again in this pass. The direct transaction was rolled back, so their children in
-// all other edges are kept too. If none of the tombstones exists any more, there is no
-// failure: a connection was lost after the COMMIT that removed them.
+// tried again in this pass. A failed direct transaction is rolled back, so it changes no
+// children in the other edges either. If none of the tombstones exists any more, there is
+// no failure: a connection was lost after the COMMIT that removed them.
 func (s *session) recordAttempt(ctx context.Context, c *chunk, f batch.Fault) error {
 	s.mu.Lock()
 	for _, t := range c.tombstones {

@@ -13,8 +13,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Parent is a table whose rows were deleted, with the edges to its children. See lives
-// for parents whose rows still exist.
+// Parent is a table whose rows were deleted, with the edges to its children. If its rows
+// still exist, the parent is living: see lives.
 type Parent struct {
 	*dml.Key
 
@@ -60,7 +60,7 @@ type Edge struct {
 	// Broken is the reason why the edge can never be drained, for example that its
 	// definition does not fit the table. It is empty for a usable edge.
 	Broken string
-	// Keep, if set, describes how deleted rows are kept for undo. UseReturning is set
+	// Keep, if set, describes how deleted rows are saved for undo. UseReturning is set
 	// after rows did not fit a statement that reads them before it deletes them.
 	Keep         *dml.Keep
 	UseReturning *bool
@@ -93,8 +93,8 @@ type Edge struct {
 	duplicatesFirst bool
 }
 
-// TreeSession has the session, the pace and the functions that Parent.Tree and Edge.Tree
-// use.
+// TreeSession holds the session, the pace and the functions that Parent.Tree and
+// Edge.Tree use.
 type TreeSession struct {
 	On   *batch.Session
 	Pace *pace.Run
@@ -130,8 +130,8 @@ type Tombstone struct {
 	Text    string
 	// Made is the time at which the tombstone was written, by the clock of this process.
 	Made time.Time
-	// Origin is the ID of the undo set in which the deleted row is kept. It is nil if the
-	// row is not kept.
+	// Origin is the ID of the undo set in which the deleted row is saved. It is nil if
+	// the row is not saved.
 	Origin *int64
 	// Recheck reports that the tombstone was removed before, and that its children are
 	// queried again.
@@ -182,7 +182,7 @@ type LoadPosition struct {
 // reports whether the parent has a row.
 type Removed map[int64]bool
 
-// Report has the functions that a pass calls to report its progress. It never calls two
+// Report holds the functions that a pass calls to report its progress. It never calls two
 // of them concurrently.
 type Report struct {
 	// Changed is called with the number of rows that a committed statement deleted or
@@ -193,7 +193,7 @@ type Report struct {
 	Removed func(p *Parent, tombstones []Tombstone, lives bool)
 	// Late is called with the number of rows that a recheck deleted or changed.
 	Late func(rows int64)
-	// Failed is called with each fault that is not a lock.
+	// Failed is called with each fault that is not a lock conflict.
 	Failed func(f batch.Fault)
 	// Progress is called after each batch.
 	Progress func(ctx context.Context)
@@ -213,7 +213,8 @@ type chunk struct {
 	// ownConflicts counts lock conflicts with other sessions of the same pass. lostConns
 	// counts connections that were lost in the chunk's statements.
 	tries, ownConflicts, lostConns int
-	// foundRows reports that the chunk is rechecked and rows of it were changed.
+	// foundRows reports that the chunk is being rechecked and that the recheck has
+	// changed rows.
 	foundRows bool
 }
 
@@ -233,7 +234,7 @@ func (c *chunk) keys() any {
 }
 
 // origins returns the distinct IDs of the undo sets in which the chunk's parents are
-// kept. All of its parents must be kept.
+// saved. All of its parents must be saved.
 func (c *chunk) origins() (ids []int64) {
 	known := map[int64]bool{}
 	for _, t := range c.tombstones {

@@ -45,7 +45,7 @@ func (p *Pass) Open() bool {
 	return !p.queueEmpty || p.resumeAt.After(time.Now())
 }
 
-// Held returns the reason for which tombstones were last deferred for a lock, or "".
+// Held returns the reason why tombstones were last deferred for a lock, or "".
 func (p *Pass) Held() string { return p.deferReason }
 
 // Unfinished returns the keys that were partly drained in pieces when the pass ended.

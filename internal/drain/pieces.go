@@ -48,7 +48,7 @@ func (s *session) rowsPerPiece(e *Edge) int {
 	return int(min(int64(rows), s.rowsLeft(e)))
 }
 
-// sizeName returns the name under which Sizes keeps the rows per piece.
+// sizeName returns the name under which Sizes stores the rows per piece.
 func (e *Edge) sizeName() string { return fmt.Sprintf("%s %d %d", e.Database, e.Leaf.OID, e.Action) }
 
 // learn adjusts the number of rows per piece after a piece with n rows took that time.

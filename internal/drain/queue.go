@@ -18,8 +18,8 @@ const (
 	// idleLoadEvery is the interval at which tombstones are loaded while all chunks are
 	// deferred for locks.
 	idleLoadEvery = 250 * time.Millisecond
-	// newChunksFor is the time for which new keys of a living parent are preferred after
-	// a session took a returned chunk.
+	// newChunksFor is how long a living parent's new chunks take precedence over its
+	// returned chunks after a returned chunk was taken.
 	newChunksFor = time.Second
 	// firstLoad is the number of tombstones that one load reads per parent. mostLoad is
 	// the number if the load reads only one parent.
@@ -126,16 +126,17 @@ func (p *Pass) pickChunk() *chunk {
 		from.returned, from.newFirst, from.resumedAt = from.returned[1:], true, time.Now()
 		return c
 	}
-	// A living parent has one chunk per key. If its small keys alternated with one large
-	// key, which is returned after each time slice, they would take many times longer.
+	// A living parent has one chunk per key, and a large key is returned after each time
+	// slice. Prefer new chunks for a while, so that each small key does not wait for a
+	// time slice of a large one.
 	from.newFirst = from.lives() && time.Since(from.resumedAt) < newChunksFor
 	return from.newChunk(p.keysPerChunk(from))
 }
 
 // newChunk makes a chunk of the first loaded tombstones. It does not mix tombstones that
-// are marked for a recheck with others, or parents that are kept with others. The chunk
-// may exceed size, since tombstones with the same key must be in one chunk: two chunks
-// would lock the same rows.
+// are marked for a recheck with others, or parents that are saved for undo with others.
+// The chunk may exceed size, since tombstones with the same key must be in one chunk: two
+// chunks would lock the same rows.
 func (p *Parent) newChunk(size int) *chunk {
 	size = min(size, len(p.loaded))
 	n, head := 1, p.loaded[0]
@@ -223,8 +224,8 @@ func (s *session) load(ctx context.Context) error {
 	return nil
 }
 
-// compareKept orders tombstones whose parents are not kept before tombstones whose
-// parents are kept.
+// compareKept orders tombstones whose parents are not saved for undo before tombstones
+// whose parents are saved.
 func compareKept(a, b Tombstone) int {
 	switch {
 	case (a.Origin == nil) == (b.Origin == nil):

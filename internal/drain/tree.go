@@ -83,16 +83,16 @@ type Tree struct {
 	// Waits makes batches wait for rows that other sessions have locked. Without it these
 	// rows are left out.
 	Waits bool
-	// Stack has the windows whose trees are being deleted, from the top down. Deepest is
-	// the largest length of Stack so far, and Lowest the table of its last window at that
-	// time.
+	// Stack holds the windows whose trees are being deleted, from the top down. Deepest
+	// is the largest length of Stack so far, and Lowest the table of its last window at
+	// that time.
 	Stack   []*dml.Window
 	Deepest int
 	Lowest  *dml.Table
 	// Changes counts rows that were deleted or changed.
 	Changes int64
-	// Failures counts faults of rows that cannot be deleted or changed. failed has these
-	// rows by leaf. stuck also has the rows that were left since Restart.
+	// Failures counts faults of rows that cannot be deleted or changed. failed holds
+	// these rows by leaf. stuck also holds the rows that were left since Restart.
 	Failures      int
 	failed, stuck map[uint32][]dml.Tuple
 	// leftCycle reports that a cycle was left since Restart because its rows had changed.
@@ -137,12 +137,12 @@ func (t *Tree) DeleteWindow(ctx context.Context, w *dml.Window) (left dml.Rows, 
 }
 
 // clearAndRemove deletes the rows below a window and then the window's own rows. It
-// returns the rows that are left. kept reports that no row is left below the window, but
-// all of the window's own rows are.
+// returns the rows that are left. kept reports that all of the window's own rows are
+// left, although no row is left below the window.
 //
-// If kept, it repeats both steps while it finds rows below, at most mostRefills times.
-// With Waits it repeats them once even if it finds none, since the window's rows may have
-// changed.
+// If kept is true, clearAndRemove repeats both steps while it finds rows below, at most
+// mostRefills times. With Waits it repeats them once even if it finds none, since the
+// window's rows may have changed.
 func (t *Tree) clearAndRemove(ctx context.Context,
 	w *dml.Window,
 ) (left dml.Rows, kept bool, result dml.Result, err error) {
@@ -292,7 +292,7 @@ func (t *Tree) windowRows(leaf pgcatalog.Table) int {
 	return min(largestWindow, t.Sizes.get(windowName(leaf), firstWindow))
 }
 
-// windowName returns the name under which Sizes keeps the rows per window.
+// windowName returns the name under which Sizes stores the rows per window.
 func windowName(leaf pgcatalog.Table) string { return fmt.Sprint("below ", leaf.OID) }
 
 // Read runs read-only statements with a short lock timeout, unless Waits is set.

@@ -70,17 +70,18 @@ func (l *Lease) LostToInstall(ctx context.Context, err error) bool {
 	return err == nil && kept
 }
 
-// UndoHolder is the prefix of the names of holders that undo or forget deletions.
+// UndoHolder is the prefix of lease-holder names of processes that undo or forget
+// deletions.
 const UndoHolder = "undo:"
 
-// ByUndo reports whether the holder with this name undoes or forgets deletions.
+// ByUndo reports whether the lease holder with this name undoes or forgets deletions.
 func ByUndo(holder string) bool { return strings.HasPrefix(holder, UndoHolder) }
 
 // UndoTTL is the duration of leases for undo. Workers acquire leases with the same keys
 // for a shorter time.
 const UndoTTL = 2 * time.Minute
 
-// LostToUndo reports whether err is the loss of the lease to an undo, which releases the
+// LostToUndo reports whether err means that an undo took the lease. The undo releases the
 // lease when it ends.
 func (l *Lease) LostToUndo(ctx context.Context, err error) bool {
 	if !errors.Is(err, ErrLost) {

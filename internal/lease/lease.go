@@ -52,7 +52,7 @@ func (e *HeldError) ByUndo() bool { return ByUndo(e.Holder) }
 
 // Manager acquires leases in one jobs database on behalf of one holder.
 //
-// A lease of the holder is left over if the answer to an acquisition or a release was
+// A lease of the holder is left over if the response to an acquisition or a release was
 // lost, or if a crash of the server reverted a release. A manager knows the keys that its
 // process acquires or works under. For any other key it takes over a lease of its own
 // name. It has at most one acquisition per key in progress, and no two managers have the
@@ -64,15 +64,15 @@ type Manager struct {
 	// Holder is the name of this manager for operators, such as "host:pid:random". No
 	// other manager has this name.
 	Holder string
-	// Digests has the digests of the holder's definitions by lease key. A lease whose key
-	// has no digest is granted whatever definitions are installed.
+	// Digests holds the digests of the holder's definitions by lease key. A lease whose
+	// key has no digest is granted whatever definitions are installed.
 	Digests map[string]string
 	// StatementTimeout is the maximum time of a statement under a lease. Each lease is
 	// extended by the Extension for it.
 	StatementTimeout time.Duration
 
 	mu sync.Mutex
-	// acquiring has the keys that are being acquired. working has, by key, the lease
+	// acquiring holds the keys that are being acquired. working holds, by key, the lease
 	// under which this process works. Every other lease of this holder is left over.
 	acquiring map[string]bool
 	working   map[string]*Lease
@@ -88,7 +88,7 @@ type Lease struct {
 	ttl       time.Duration
 	deadline  time.Time // monotonic; the margin before the earliest possible end of the lease
 	requested time.Time // monotonic; before the acquisition was sent
-	// fenced has the databases in which all slots of the fence have the token.
+	// fenced holds the databases in which all slots of the fence have the token.
 	fenced []database.Database
 }
 
@@ -252,8 +252,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return nil
 }
 
-// ErrUnconfirmed reports that the jobs database did not answer the query of Confirm. It
-// is not an error of the database to which the connection belongs.
+// ErrUnconfirmed reports that the query of Confirm failed in the jobs database. It is not
+// an error of the database to which the connection belongs.
 var ErrUnconfirmed = errors.New("the jobs database does not answer")
 
 // confirmWithin is the timeout of the query of Confirm.

@@ -19,7 +19,7 @@ func free(db *dbtest.DB) bool {
 	return len(db.Rows("SELECT FROM sexton.leases WHERE expires_at > clock_timestamp()")) == 0
 }
 
-// If the answer to a committed acquisition is lost, the same process can acquire the
+// If the response to a committed acquisition is lost, the same process can acquire the
 // lease again, but another process cannot.
 func TestLeaseIsAcquiredAgainAfterALostAnswer(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestConfirmWithATokenThatIsGrantedTwice(t *testing.T) {
 	require.False(t, free(db), "the second lease must be kept")
 }
 
-// A holder releases its lease even if it does not know the token, because the answer to
+// A holder releases its lease even if it does not know the token, because the response to
 // the statement that raised the token was lost.
 func TestLeaseWithARaisedTokenIsReleased(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Examination is one run of doctor. Databases has the reachable databases.
+// Examination is one run of doctor. Databases holds the reachable databases.
 type Examination struct {
 	components.Exam
 

@@ -95,7 +95,7 @@ type PlannedJob struct {
 	NextRun *time.Time `json:"next_run"`
 	// WaitingFor is the obstacle that the job waits for, or null.
 	WaitingFor *string `json:"waiting_for"`
-	// Error is the reason for which the work is unknown, for example a timeout.
+	// Error is the reason why the work is unknown, for example a timeout.
 	Error string `json:"error,omitempty"`
 }
 

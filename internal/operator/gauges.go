@@ -26,13 +26,13 @@ const lastRunsCap = 10_000
 // Gauges reads the values of a worker's metrics.
 type Gauges struct {
 	All *installation.Connections
-	// Noted has the parent tables of the definitions that the worker has resolved, by
+	// Noted holds the parent tables of the definitions that the worker has resolved, by
 	// database.
 	Noted         *riverjobs.Bindings
 	Subscriptions []*listen.Subscription
 	Log           *slog.Logger
-	// ReloadError returns the reason for which the last reload was refused, or "". It is
-	// nil if the worker does not reload its files.
+	// ReloadError returns the reason why the last reload was refused, or "". It is nil if
+	// the worker does not reload its files.
 	ReloadError func() string
 }
 
@@ -230,7 +230,7 @@ func successDue(job riverjobs.Job, database string, success float64) (due float6
 	return float64(tick.Unix()), true
 }
 
-// counted has the data of the jobs database that only metrics use.
+// counted holds the data of the jobs database that only metrics use.
 type counted struct {
 	*shared
 

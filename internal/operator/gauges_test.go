@@ -29,10 +29,10 @@ import (
 
 const cleanUp = riverjobs.LooseForeignKeys
 
-// observedSite has the databases of a worker. The first one is the jobs database.
+// observedSite holds the databases of a worker. The first one is the jobs database.
 type observedSite struct {
 	all *installation.Connections
-	// noted has the bound parents of each database.
+	// noted holds the bound parents of each database.
 	noted *riverjobs.Bindings
 	// servers are the reachable databases, by name.
 	servers map[string]*dbtest.DB

@@ -409,7 +409,7 @@ func (k *shared) polling(kind, database string) string {
 }
 
 // foreignAwake names the sessions that hold the awake lock of a kind instead of a worker,
-// or returns "". In exclusive mode, the lock keeps commits from waking workers, so
+// or returns "". In exclusive mode, the lock prevents commits from waking workers, so
 // pending work waits for the next poll.
 func foreignAwake(ctx context.Context, db database.Database, kind string) (string, error) {
 	key1, key2 := triggers.AwakeKey(kind)

@@ -37,7 +37,7 @@ type Latencies struct {
 	web.Cached[finished]
 }
 
-// finished has the number of items of the last runs, by latency.
+// finished holds the number of items of the last runs, by latency.
 type finished struct {
 	rows []dbsqlc.RunsLatencyRow
 	err  error

@@ -65,8 +65,8 @@ func NewPageSource(all *installation.Bound, bindings *riverjobs.Bindings, log *s
 	return s
 }
 
-// Overview has all data of the page except the chart: the reading, failures, last runs,
-// changes by users, scheduled groups and kept deletions.
+// Overview holds all data of the page except the chart: the reading, failures, last runs,
+// changes by users, scheduled groups and saved deletions.
 type Overview struct {
 	Reading
 
@@ -76,7 +76,7 @@ type Overview struct {
 	// Groups are the groups that are scheduled for deletion, in the order in which they
 	// fall due.
 	Groups []groupschedule.Group
-	// Kept has the newest deletions that can be restored.
+	// Kept holds the newest deletions that can be restored.
 	Kept *Kept
 }
 
@@ -88,7 +88,7 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 		return Overview{}, err
 	}
 	kept := make(chan *Kept, 1)
-	// Listing kept deletions takes longest, so it runs while the other parts are read.
+	// Listing saved deletions takes longest, so it runs while the other parts are read.
 	go func() { kept <- s.kept.Get(ctx, 0) }()
 	reading, err := Read(ctx, Noted(all, s.bindings))
 	if err != nil {
@@ -147,8 +147,8 @@ func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason
 	if kind == "" {
 		var left error
 		for _, kind := range s.all.Kinds() {
-			// SetPaused refuses a kind that somebody else has paused. The earlier note is
-			// kept.
+			// SetPaused refuses a kind that somebody else has paused, and leaves the
+			// earlier note unchanged.
 			if _, err := s.all.SetPaused(ctx, kind, pause, entry); err != nil {
 				left = errors.Join(left, fmt.Errorf("%s is unchanged: %w", kind, err))
 			}

@@ -68,9 +68,9 @@ type Lease struct {
 	Alive bool `json:"alive"`
 }
 
-// shared has the data that the jobs database stores about all databases.
+// shared holds the data that the jobs database stores about all databases.
 type shared struct {
-	// runs has the last run of each kind and database.
+	// runs holds the last run of each kind and database.
 	runs    []dbsqlc.RunsLastRow
 	workers []dbsqlc.ClientsAliveRow
 	leases  []Lease
@@ -111,8 +111,8 @@ func Noted(all *installation.Connections, bindings *riverjobs.Bindings) componen
 	}}
 }
 
-// Deferred returns the reason for which no remaining row of a job is due, or "" if a row
-// is due.
+// Deferred returns the reason why no remaining row of a job is due, or "" if a row is
+// due.
 func Deferred(ctx context.Context, all *installation.Bound, job riverjobs.Job,
 	database string,
 ) (reason string, _ error) {

@@ -17,12 +17,11 @@ type Readiness struct {
 	all           *installation.Connections
 	Subscriptions []*listen.Subscription
 	heart         *heartbeat.Heart
-	// stopping is cancelled when the worker must stop.
+	// stopping is canceled when the worker must stop.
 	stopping context.Context //nolint:containedctx // the context of the process, not of one check
 }
 
-// NewReadiness returns the readiness of a worker that stops when the context is
-// cancelled.
+// NewReadiness returns the readiness of a worker that stops when the context is canceled.
 func NewReadiness(stopping context.Context, all *installation.Connections, subscriptions []*listen.Subscription,
 	heart *heartbeat.Heart,
 ) *Readiness {

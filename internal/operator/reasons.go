@@ -40,8 +40,8 @@ type Reason struct {
 }
 
 // variable matches the parts that differ between failures with the same cause: names with
-// digits, such as keys, rows and processes. It also matches SQLSTATEs, which cause keeps.
-// sql/functions/base/reasons.sql has the same expression.
+// digits, such as keys, rows and processes. It also matches SQLSTATEs, which cause does
+// not remove. sql/functions/base/reasons.sql has the same expression.
 var variable = regexp.MustCompile(`(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
 
 // cause returns an error without the parts that differ between rows.

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// shownKept is the number of kept deletions that the page lists. shownLeft is the
+	// shownKept is the number of saved deletions that the page lists. shownLeft is the
 	// number of rows that it lists as not restored.
 	shownKept, shownLeft = 10, 50
-	// keptFor is the time for which kept deletions are cached. Listing them is expensive,
-	// because it reads the keys of kept rows.
+	// keptFor is the time for which the list of saved deletions is cached. Listing them
+	// is expensive, because it reads the keys of saved rows.
 	keptFor     = 10 * time.Second
 	keptTimeout = 3 * time.Second
 	// undoWait is how long a request waits for its restore, so that most users see the
@@ -33,7 +33,7 @@ const (
 	undoWait = 2 * time.Second
 )
 
-// UndoEngine returns an engine for the kept deletions of the reachable databases.
+// UndoEngine returns an engine for the saved deletions of the reachable databases.
 func UndoEngine(ctx context.Context, all *installation.Bound, holder string) (*undo.Engine, error) {
 	settings := all.Config.LooseForeignKeys.Undo
 	there, err := keeping(ctx, all.Connections)
@@ -49,8 +49,8 @@ func UndoEngine(ctx context.Context, all *installation.Bound, holder string) (*u
 	return all.Undo(holder, there), nil
 }
 
-// keeping returns the reachable databases that keep deletions. If undo is disabled, it
-// returns the databases that still have the tables of kept deletions.
+// keeping returns the reachable databases that save deletions. If undo is disabled, it
+// returns the databases that still have the tables of saved deletions.
 func keeping(ctx context.Context, all *installation.Connections) (there []database.Database, _ error) {
 	for _, db := range all.Databases {
 		if all.Down[db.Name] != nil {
@@ -99,7 +99,7 @@ func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by datab
 		riverjobs.LooseForeignKeys))
 }
 
-// Deletion is a kept deletion, with its restore by this process, if any.
+// Deletion is a saved deletion, with its restore by this process, if any.
 type Deletion struct {
 	*undo.Unit
 
@@ -171,13 +171,14 @@ func (u *Undone) Outcome() string {
 	return text
 }
 
-// Kept has the newest kept deletions. The page's Kept is nil if undo was never enabled.
+// Kept holds the newest saved deletions. The page's Kept is nil if undo was never
+// enabled.
 type Kept struct {
 	Deletions []Deletion
-	// Size describes the number and size of all kept deletions in all databases, and the
+	// Size describes the number and size of all saved deletions in all databases, and the
 	// age of the oldest.
 	Size string
-	// Trouble is the reason for which kept deletions cannot be read.
+	// Trouble is the reason why saved deletions cannot be read.
 	Trouble string
 }
 
@@ -186,7 +187,7 @@ func (s *PageSource) current(ctx context.Context) *installation.Bound {
 	return &installation.Bound{Connections: reachable(ctx, s.all.Connections), Definitions: s.all.Definitions}
 }
 
-// readKept reads the newest kept deletions, or the one with the given ID.
+// readKept reads the newest saved deletions, or the one with the given ID.
 func (s *PageSource) readKept(ctx context.Context, id int64) *Kept {
 	if !s.all.Config.LooseForeignKeys.Enabled {
 		return nil
@@ -221,7 +222,7 @@ func (s *PageSource) readKept(ctx context.Context, id int64) *Kept {
 	return kept
 }
 
-// Deletion returns the deletion with an ID, or nil if it is not kept.
+// Deletion returns the deletion with an ID, or nil if it is not saved.
 func (s *PageSource) Deletion(ctx context.Context, id int64) (*Deletion, error) {
 	kept := s.kept.Get(ctx, id)
 	switch {

@@ -75,7 +75,7 @@ func (p Problem) String() string {
 	return text
 }
 
-// List has the problems of a run. The zero value is ready to use.
+// List holds the problems of a run. The zero value is ready to use.
 type List []Problem
 
 // Errorf adds a problem of severity Error without a fix.
@@ -137,8 +137,8 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Meant returns the fix for an unknown name: the suggestion of the nearest candidate or,
-// if no candidate is similar, the text otherwise.
+// Meant returns the fix for an unknown name: a question that suggests the nearest
+// candidate or, if no candidate is similar, the text in the parameter otherwise.
 func Meant(name string, candidates []string, otherwise string) string {
 	if near := Nearest(name, candidates); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Each calls to for each value and returns the results in order. It returns an empty
-// slice for nil, because a nil slice would be null in JSON and SQL arguments.
+// Each calls the function to for each value and returns the results in order. It returns
+// an empty slice for nil, because a nil slice would be null in JSON and SQL arguments.
 func Each[T, U any](values []T, to func(T) U) []U {
 	results := make([]U, len(values))
 	for i, value := range values {

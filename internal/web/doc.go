@@ -1,7 +1,7 @@
 // Package web is a worker's HTTP server. Its entry point is Server.Run.
 //
 //	request ─► limit of connections ─► headers, local names, credentials ─┬─► /            the page (package page)
-//	                                                                      ├─► RiverPath    River's pages
+//	                                                                      ├─► RiverPath    River UI
 //	                                                                      ├─► /metrics
 //	                                                                      └─► /readyz, /healthz
 //

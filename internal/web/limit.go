@@ -38,7 +38,7 @@ func limitRequests(next http.Handler) http.Handler {
 
 // limited is a listener that accepts no connection while maxConnections are open. It does
 // not wrap the connections, as x/net/netutil does: without CloseWrite, net/http resets
-// the connection of a refused request before the client has read the answer.
+// the connection of a refused request before the client has read the response.
 type limited struct {
 	net.Listener
 

@@ -199,7 +199,7 @@ func TestOtherOriginsCannotChange(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, send(method, map[string]string{"Sec-Fetch-Site": "same-site"}), method)
 		require.Equal(t, http.StatusForbidden, send(method, map[string]string{"Origin": "https://evil.example.com"}),
 			method)
-		// The answer is 405 and not 403: the path does not support the method.
+		// The response is 405 and not 403: the path does not support the method.
 		require.Equal(t, http.StatusMethodNotAllowed, send(method, map[string]string{"Sec-Fetch-Site": "same-origin"}),
 			method)
 		require.Equal(t, http.StatusMethodNotAllowed, send(method, nil), method)

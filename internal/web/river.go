@@ -13,7 +13,7 @@ import (
 	"sexton/internal/render"
 )
 
-// RiverPath is the path of River's pages.
+// RiverPath is the path of River UI.
 const RiverPath = "/river/"
 
 const (
@@ -22,13 +22,13 @@ const (
 	// maxChange limits the body of a request that changes something, in bytes. River's
 	// requests contain job IDs.
 	maxChange = 64 << 10
-	// riverPolicy lets River's pages load only from this server. It allows inline styles,
-	// because River's components set them.
+	// riverPolicy lets River UI load only from this server. It allows inline styles,
+	// because the components of River UI set them.
 	riverPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; " +
 		"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// homeLink is the link from River's pages back to the operator's page.
+// homeLink is the link from River UI back to the operator's page.
 const homeLink = `<a href="/" style="position:fixed;right:.75rem;bottom:.75rem;z-index:60;padding:.3rem .7rem;border-radius:.5rem;` +
 	`background:#2a6a4a;color:#fff;font:500 14px/1.4 system-ui,sans-serif;text-decoration:none">← Sexton</a>`
 
@@ -40,8 +40,8 @@ type Change struct {
 	Target string
 }
 
-// riverHandler serves River's pages. It records every change before it is made. It hides
-// the arguments of jobs unless Settings.ShowArgs is set.
+// riverHandler serves River UI. It records every change before it is made. It hides the
+// arguments of jobs unless Settings.ShowArgs is set.
 func (s *Server) riverHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", riverPolicy)
@@ -56,8 +56,8 @@ func (s *Server) riverHandler() http.Handler {
 		answer := &buffered{header: http.Header{}, code: http.StatusOK}
 		s.River.ServeHTTP(answer, r)
 		if !api {
-			// Append the link to the body. River's scripts only replace the content of
-			// another element.
+			// Append the link to the body. The scripts of River UI only replace the
+			// content of another element.
 			answer.header.Del("Content-Length")
 			page := bytes.Replace(answer.body.Bytes(), []byte("</body>"), []byte(homeLink+"</body>"), 1)
 			answer.body = *bytes.NewBuffer(page)

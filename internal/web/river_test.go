@@ -15,7 +15,7 @@ import (
 	"sexton/internal/web"
 )
 
-// recorder stands for River and the audit table: it records requests and changes.
+// recorder replaces River and the audit table in tests. It records requests and changes.
 type recorder struct {
 	mu       sync.Mutex
 	recorded []string

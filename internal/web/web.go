@@ -40,7 +40,7 @@ type Server struct {
 	Settings config.HTTP
 	// Metrics serves /metrics.
 	Metrics http.Handler
-	// Ready returns the answer of /readyz. It is called at most once a second, with a
+	// Ready returns the response of /readyz. It is called at most once a second, with a
 	// context that ends after two seconds.
 	Ready func(ctx context.Context) Readiness
 	// River serves the paths below RiverPath, and Page all other paths. If one is nil,

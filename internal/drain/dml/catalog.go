@@ -14,10 +14,10 @@ import (
 //go:embed queries/roots.sql
 var rootsSQL string
 
-// Catalog has all foreign keys of a database and their tables, as of one snapshot. Its
+// Catalog holds all foreign keys of a database and their tables, as of one snapshot. Its
 // method Table creates the Table of a relation on the first call.
 type Catalog struct {
-	// Relations has the tables of the foreign keys and the tables that were passed to
+	// Relations holds the tables of the foreign keys and the tables that were passed to
 	// Read, by OID.
 	Relations map[uint32]*pgcatalog.Relation
 	Operators *pgcatalog.Operators
@@ -26,7 +26,8 @@ type Catalog struct {
 	// be compared.
 	Report func(fix, format string, args ...any)
 
-	// roots has the OID of each relation's top partitioned table, by the relation's OID.
+	// roots holds the OID of each relation's top partitioned table, by the relation's
+	// OID.
 	roots  map[uint32]uint32
 	tables map[uint32]*Table
 }

@@ -69,12 +69,12 @@ func (c Closure) RequireCascades() (all []batch.Statement) {
 	return all
 }
 
-// Closure has the rows of a window and all rows below them that are deleted with them.
+// Closure holds the rows of a window and all rows below them that are deleted with them.
 type Closure struct {
 	Windows []*Window
-	// Tuples has the positions of the windows' rows, by OID of their leaf.
+	// Tuples holds the positions of the windows' rows, by OID of their leaf.
 	Tuples map[uint32][]Tuple
-	// Rows is the number of deleted and changed rows. Changed has the number of changed
+	// Rows is the number of deleted and changed rows. Changed holds the number of changed
 	// rows by key.
 	Rows    int
 	Changed map[string]int64
@@ -125,7 +125,7 @@ func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, er
 	return c, nil
 }
 
-// Has reports whether a row of a window is in the closure.
+// Has reports whether the closure contains at least one row of w.
 func (c Closure) Has(w *Window) bool {
 	return slices.ContainsFunc(c.Windows, func(of *Window) bool {
 		return of.Leaf.OID == w.Leaf.OID && len(of.Rows.Without(w.Rows.Tuples())) < len(of.Rows)

@@ -17,7 +17,7 @@ type Edge struct {
 	// partitions. A row pointer (ctid) is only valid within one partition.
 	Leaves []pgcatalog.Table
 	// Columns are the columns that refer to the key, in the order of the key's columns.
-	// Compare has the comparison for each of them.
+	// Compare holds the comparison for each of them.
 	Columns []string
 	Compare []pgcatalog.Comparison
 	Action  Action
@@ -42,7 +42,7 @@ type Edge struct {
 	EventColumns []string
 	// Index reports that all leaves have an index on the columns. Indexed reports it for
 	// each leaf by OID. Without an index a statement scans the whole table. CreateIndex
-	// has the statement that creates a leaf's missing index, by OID.
+	// holds the statement that creates a leaf's missing index, by OID.
 	Index       bool
 	Indexed     map[uint32]bool
 	CreateIndex map[uint32]string

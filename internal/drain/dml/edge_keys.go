@@ -17,7 +17,7 @@ type Key struct {
 	pgcatalog.Table
 
 	// KeyColumns are the columns, and KeyTypes their types as Postgres prints them.
-	// KeyCompare has the comparisons of their unique index.
+	// KeyCompare holds the comparisons of their unique index.
 	KeyColumns []string
 	KeyTypes   []string
 	KeyCompare []pgcatalog.Comparison
@@ -37,7 +37,7 @@ type Keys struct {
 	Of          *Key
 	Values      any
 	CheckParent bool
-	// Keep, if set, describes how the statement keeps the rows that it deletes or
+	// Keep, if set, describes how the statement saves the rows that it deletes or
 	// changes.
 	Keep *Kept
 }

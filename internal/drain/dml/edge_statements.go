@@ -235,8 +235,9 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	return sql
 }
 
-// withCount returns a statement that runs change and returns Count. kept is the condition
-// that a trigger left a row unchanged. Such rows do not count.
+// withCount returns a statement that runs change and selects e.Count. kept is an SQL
+// condition that is true for a row that a trigger left unchanged. Such rows are not
+// counted.
 func (e *Edge) withCount(change, kept string) string {
 	key := ""
 	if e.EmitsEvent && !e.Updates() {

@@ -18,7 +18,7 @@ const (
 	ForeseeTime = 5 * time.Second
 )
 
-// Foresight has the numbers of rows that a deletion would delete or change.
+// Foresight holds the numbers of rows that a deletion would delete or change.
 type Foresight struct {
 	// Moved and Deleted count rows by table. Nullified counts rows that are kept, by
 	// table or, if they refer to deleted rows, by table.column.
@@ -48,9 +48,9 @@ func NewForesight() *Foresight {
 	}
 }
 
-// Later sets Loose to the rows that only loose references delete or change. all is a
-// Foresight in which loose references count like foreign keys, and f has only the foreign
-// keys.
+// Later sets f.Loose to the rows that only loose references delete or change. f counts
+// only the rows of foreign keys. all also counts the rows of loose references, which it
+// treats like foreign keys.
 func (f *Foresight) Later(all *Foresight) {
 	f.Loose, f.Capped = map[string]int64{}, f.Capped || all.Capped
 	for _, counts := range [][2]map[string]int64{{all.Deleted, f.Deleted}, {all.Nullified, f.Nullified}} {

@@ -15,30 +15,30 @@ import (
 type Layout struct {
 	ID       int64
 	Relation uint32
-	// Columns has the table's columns, and Types their types. Terms has, for each column,
-	// an aggregate over the CTE gone that returns the column's values. Size is the
-	// expression for the size of a row, with %1$s in place of its alias.
+	// Columns holds the table's columns, and Types their types. Terms holds, for each
+	// column, an aggregate over the CTE gone that returns the column's values. Size is
+	// the expression for the size of a row, with %1$s in place of its alias.
 	Columns, Types, Terms []string
 	Size                  string
 	Key                   []string
 }
 
-// Keep configures how the rows of a table are kept in sexton.undo when they are deleted
+// Keep configures how the rows of a table are saved in sexton.undo when they are deleted
 // or changed.
 type Keep struct {
 	*Layout
 
-	// Exclude lists the columns that are not kept. A row larger than MaxRow bytes is not
-	// kept. If Waits is set, the statement fails if it has such a row.
+	// Exclude lists the columns that are not saved. A row larger than MaxRow bytes is not
+	// saved. If Waits is set, the statement fails if it has such a row.
 	Exclude []string
 	MaxRow  int
 	Waits   bool
-	// Full makes statements count the rows instead of keeping them. It is set if the kept
-	// rows have reached their limit, or if undo does not keep the table's rows.
+	// Full makes statements count the rows instead of saving them. It is set if the saved
+	// rows have reached their limit, or if undo does not save the table's rows.
 	Full bool
 }
 
-// Kept describes how one statement keeps its rows.
+// Kept describes how one statement saves its rows.
 type Kept struct {
 	*Keep
 
@@ -49,14 +49,14 @@ type Kept struct {
 	// in the same snapshot. RETURNING would fetch each row a second time. A concurrent
 	// change must then be an error.
 	ReadLeaf uint32
-	// Origins are the IDs of the undo sets in which the deleted parents are kept.
+	// Origins are the IDs of the undo sets in which the deleted parents are saved.
 	Origins []int64
 }
 
 // EnlargeMemory is an SQL expression that enlarges the memory of the server process for
 // arrays and texts, once per session. The C library returns freed blocks to the kernel if
 // they are larger than a limit, and the kernel clears them for the next statement. That
-// takes a third of the time of keeping rows. The limit grows with the largest block that
+// takes a third of the time of saving rows. The limit grows with the largest block that
 // was ever freed, so the expression allocates and frees a large block. Measured in page
 // faults per statement: 4 MB are enough for 8,000 rows. With 16,000 rows there are 2,200
 // more page faults than with 8 MB, and 16 MB saves no more. octet_length is used because
@@ -64,8 +64,8 @@ type Kept struct {
 const EnlargeMemory = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL THEN pg_catalog.set_config('sexton.room', pg_catalog.octet_length(
 	pg_catalog.repeat(pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::pg_catalog.int4), 1000))::pg_catalog.text, false) END`
 
-// Begin returns the statement that must precede a statement which keeps rows. It creates
-// the ID of the undo set in which the rows are kept. If the child is a parent too, its
+// Begin returns the statement that must precede a statement which saves rows. It creates
+// the ID of the undo set in which the rows are saved. If the child is a parent too, its
 // trigger reads that ID.
 func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	return batch.Statement{
@@ -75,12 +75,12 @@ func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	}
 }
 
-// keepDeleted returns a DELETE that keeps its rows by RETURNING. The CTE gone has up to
+// keepDeleted returns a DELETE that saves its rows by RETURNING. The CTE gone has up to
 // three more columns. They are named like system columns, since no column of a table can
 // have these names:
 //
-//	xmin: true if the row is kept, false if it is too large
-//	cmin: the number of the part in which the row is kept
+//	xmin: true if the row is saved, false if it is too large
+//	cmin: the number of the part in which the row is saved
 //	cmax: the row's key, for the event
 //
 // The statement returns the number of deleted rows, since its affected rows are the
@@ -122,14 +122,14 @@ func (k *Keep) size(alias string) string {
 	return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size)
 }
 
-// Separator precedes each value of a column whose values are kept as one text without
+// Separator precedes each value of a column whose values are saved as one text without
 // quotes. Building an array of texts takes three times as long.
 const Separator = `E'\x01'`
 
-// Null represents NULL in a text that Separator divides.
+// Null represents NULL in a text in which Separator precedes each value.
 const Null = `E'\x02'`
 
-// keepDeletedAsRead returns a DELETE that reads and keeps its rows in the same snapshot,
+// keepDeletedAsRead returns a DELETE that reads and saves its rows in the same snapshot,
 // without RETURNING. The function undo_set raises an error if a trigger, rule or policy
 // of the table may prevent deletions, or if a row is larger than mostUnsummed. It also
 // does so if a text contains Separator or is equal to Null.
@@ -144,7 +144,7 @@ func (e *Edge) keepDeletedAsRead(names pgcatalog.Names, leaf pgcatalog.Table, ke
 	for i, column := range k.Columns {
 		if slices.Contains(k.Key, column) || !slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"},
 			k.Types[i]) {
-			// The triggers of undo read the keys of kept rows, so the keys keep their
+			// The triggers of undo read the keys of saved rows, so the keys keep their
 			// form.
 			continue
 		}
@@ -166,13 +166,13 @@ const (
 	// mostUnsummed is the maximum size of a row, in bytes, for keepDeletedAsRead. It is
 	// so small that the statement need not limit the total size of its rows.
 	mostUnsummed = 1000
-	// mostBytes is the total size, in bytes, above which the rows of a statement are kept
-	// in parts, since Postgres limits the size of a value.
+	// mostBytes is the total size, in bytes, above which the rows of a statement are
+	// saved in parts, since Postgres limits the size of a value.
 	mostBytes = 64 << 20
 	total     = "SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM %s"
 )
 
-// keepChanged returns an UPDATE that keeps the keys of its rows and the old values of the
+// keepChanged returns an UPDATE that saves the keys of its rows and the old values of the
 // columns that it sets. If another session changes a row while the statement is running,
 // a later statement changes that row.
 func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, update, table, inLeaf, where string,
@@ -204,9 +204,9 @@ gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNIN
 }
 
 // insert returns the CTE that inserts the rows of the CTE gone into Sexton's undo table.
-// For changed rows, columns are the kept columns and set the changed columns. unfit is an
-// SQL expression for the number of rows that cannot be kept in this form. If it is above
-// 0, the function undo_set raises an error.
+// For changed rows, columns are the saved columns and set the changed columns. unfit is
+// an SQL expression for the number of rows that cannot be saved in this form. If it is
+// above 0, the function undo_set raises an error.
 func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string,
 	unfit string, args *Args,
 ) string {

@@ -30,7 +30,7 @@ const (
 type Ref struct {
 	// Constraint is the name of the foreign key. It is empty for a loose reference.
 	Constraint string
-	// target is the relation that the key refers to. If it is a partition, Only has the
+	// target is the relation that the key refers to. If it is a partition, Only holds the
 	// OIDs of its leaves.
 	target uint32
 	Only   map[uint32]bool
@@ -41,10 +41,10 @@ type Ref struct {
 	Leaves           []pgcatalog.Table
 	From             string
 	Columns, Targets []string
-	// compare has the comparison of each column with its target.
+	// compare holds the comparison of each column with its target.
 	compare []pgcatalog.Comparison
 	Action  Action
-	// set has the columns that the action changes. setNull reports that the action is
+	// set holds the columns that the action changes. setNull reports that the action is
 	// Forbid only because it would set columns to NULL that are NOT NULL.
 	set     []string
 	setNull bool
@@ -123,7 +123,7 @@ func (f *Ref) Blocks(t *Table) string {
 	return fmt.Sprintf("%s refers to %s, and foreign key %s %s", f.Label(), t.Label(), f.Constraint, f.why())
 }
 
-// why returns the reason for which the key forbids a deletion.
+// why returns the reason why the key forbids a deletion.
 func (f *Ref) why() string {
 	if len(f.set) > 0 && f.setNull {
 		return "sets NOT NULL columns to NULL"

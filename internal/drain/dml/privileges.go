@@ -23,7 +23,7 @@ type Need struct {
 }
 
 // Needs returns the privileges that the edge's statements with the given actions need,
-// table by table. by is the By of each Need.
+// table by table. by is the value of Need.By in each of them.
 func (e *Edge) Needs(by int, actions ...Action) []Need {
 	var needs []Need
 	if e.Partitioned() {

@@ -74,7 +74,7 @@ type Window struct {
 	Table *Table
 	Leaf  pgcatalog.Table
 	Rows  Rows
-	// Cycle has the indexes of rows that are part of a cycle: they refer to a row below
+	// Cycle holds the indexes of rows that are part of a cycle: they refer to a row below
 	// them.
 	Cycle map[int]bool
 	// Refilled reports that rows below reappear as fast as they are deleted.
@@ -84,11 +84,12 @@ type Window struct {
 // Owner is the group, user or rule for which rows are deleted. It counts the rows and may
 // add further work to the transactions that delete them. Its SQL texts are CTEs.
 type Owner struct {
-	// ID is the parameter $3 of all its CTEs. IDType is its type, by default bigint.
+	// ID is parameter $3 of the owner's CTEs. IDType is the SQL type of ID, bigint by
+	// default.
 	ID     any
 	IDType string
-	// Deleted is a CTE that records the number of deleted rows, which is total.rows.
-	// Changed is a CTE that records the changed rows in the CTE changed.
+	// Deleted is a CTE that records the number of deleted rows, which it reads from
+	// total.rows. Changed is a CTE that records the number of rows of the CTE changed.
 	Deleted, Changed string
 	// Extra returns the further work of a statement that deletes rows of a table.
 	Extra func(t *Table) Extra
@@ -96,7 +97,7 @@ type Owner struct {
 	// Extra.Selected returned.
 	OnDeleted func(t *Table, rows, selected int64)
 	OnChanged func(f *Ref, rows int64)
-	// Failed is called with each fault that is not a lock.
+	// Failed is called with each fault that is not a lock conflict.
 	Failed func(f batch.Fault)
 }
 
@@ -299,8 +300,8 @@ SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardin
 FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 }
 
-// ExtraStatement returns the statement with the owner's further work for rows that the
-// next statement deletes by the action of a foreign key.
+// ExtraStatement returns the statement that does the owner's further work for rows that
+// the next statement deletes by the action of a foreign key.
 func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 	extra := o.Extra(t)
 	return fmt.Sprintf("%s\nSELECT pg_catalog.num_nulls($3::%s)::bigint, %s::bigint", with(wantSQL,

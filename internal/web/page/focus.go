@@ -24,7 +24,7 @@ type focus struct {
 	// Failures selects only the failures: /failures with the parameter reason.
 	Failures bool
 	Reason   string
-	// Deletion is the number of a kept deletion: /deletions/ID.
+	// Deletion is the number of a saved deletion: /deletions/ID.
 	Deletion int64
 }
 

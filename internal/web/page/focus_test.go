@@ -81,7 +81,7 @@ func TestAddresses(t *testing.T) {
 	require.Equal(t, []string{"run clean by ", "cancel 44 for 10", "retry //" + key[1] + " by "}, s.done)
 }
 
-// The page lists a kept deletion, has a page for it with a button that needs a
+// The page lists a saved deletion, has a page for it with a button that needs a
 // confirmation, and shows the result of the restore.
 func TestKeptDeletions(t *testing.T) {
 	t.Parallel()

@@ -51,8 +51,8 @@ type Source interface {
 	RunNow(ctx context.Context, by web.Visitor, kind string) error
 	// CancelGroup restores a group on behalf of a user of the application.
 	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error
-	// Deletion returns a kept deletion, or nil if it is not kept. Undo restores its rows,
-	// and returns a message about the result so far.
+	// Deletion returns a saved deletion, or nil if it is not saved. Undo restores its
+	// rows, and returns a message about the result so far.
 	Deletion(ctx context.Context, id int64) (*operator.Deletion, error)
 	Undo(ctx context.Context, by web.Visitor, id int64) (string, error)
 }

@@ -49,13 +49,13 @@ type view struct {
 	Headline headline
 	Tables   []tableView
 	Jobs     []jobView
-	// Reasons are the reasons why rows fail. List has the failed rows if the address
+	// Reasons are the reasons why rows fail. List holds the failed rows if the address
 	// selects failures.
 	Reasons  []operator.Reason
 	List     list
 	Focus    focus
 	Overview operator.Overview
-	// Deletion is the kept deletion that the address selects. Unread is the error if it
+	// Deletion is the saved deletion that the address selects. Unread is the error if it
 	// could not be read.
 	Deletion *operator.Deletion
 	Unread   error
@@ -81,7 +81,7 @@ type tableView struct {
 
 	State state
 	Spark string
-	// Why has the most frequent reasons for failures of the table's rows.
+	// Why holds the most frequent reasons for failures of the table's rows.
 	Why []operator.Reason
 }
 
@@ -292,7 +292,7 @@ func (v *view) AllPaused() bool {
 	return !slices.ContainsFunc(v.Jobs, func(job jobView) bool { return !job.Paused })
 }
 
-// failureList has the reasons of failures that are retried, or of failures that were
+// failureList holds the reasons of failures that are retried, or of failures that were
 // given up.
 type failureList struct {
 	Title   string
