@@ -11,8 +11,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// keepFunction returns the function of a trigger that keeps the effects of native foreign
-// keys, and "" for other triggers.
+// keepFunction returns the function of a trigger that saves the rows that native foreign
+// keys delete or change, and "" for other triggers.
 func keepFunction(trigger string) string {
 	switch trigger {
 	case KeepTrigger:
@@ -27,16 +27,17 @@ func keepFunction(trigger string) string {
 func (t target) keepsRows() bool { return keepFunction(t.Trigger) != "" }
 
 // Cascade is a native foreign key that deletes or changes rows of Table when rows of
-// Above are deleted, which are kept for `sexton undo`.
+// Above are deleted. The rows of Above are saved for `sexton undo`.
 type Cascade struct {
 	Table, Constraint, Above string
-	// From has the tracked parents and the children of definitions whose deletions reach
-	// the table, over any number of native keys.
+	// From holds the tracked parents and the children of definitions whose deletions
+	// reach the table, over any number of native keys.
 	From []string
 	// Action is CASCADE, SET NULL or SET DEFAULT.
 	Action string
 	// Uncovered is the reason why undo does not restore the rows of Table. It is empty if
-	// a trigger keeps these rows. Fix is the correction.
+	// a trigger saves these rows. Fix is the statement or the change that makes undo
+	// restore them.
 	Uncovered, Fix string
 }
 
@@ -48,12 +49,13 @@ type cascade struct {
 	From              []string
 	Action            string
 	Tracked, Keyed    bool
-	// Spared reports that rows of the table are never kept.
+	// Spared reports that rows of the table are never saved.
 	Spared bool
 }
 
-// trigger returns the name of the trigger that keeps the effects of the foreign key. It
-// returns "" if the table's tracking trigger keeps them, or if no trigger can keep them.
+// trigger returns the name of the trigger that saves, for undo, the rows that the foreign
+// key's action deletes or changes. It returns "" if the table's tracking trigger saves
+// them, or if no trigger can.
 func (c cascade) trigger() string {
 	switch {
 	case c.Spared:
@@ -65,7 +67,7 @@ func (c cascade) trigger() string {
 	return ""
 }
 
-// Cascades returns the native foreign keys below the tables whose rows are kept: parents
+// Cascades returns the native foreign keys below the tables whose rows are saved: parents
 // with Undo, and the tables of cfg.Undo.Children.
 func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (list []Cascade, err error) {
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
@@ -101,8 +103,8 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 	return list, err
 }
 
-// keepTargets returns the native foreign keys below tables whose rows are kept, and the
-// triggers that keep their effects.
+// keepTargets returns the native foreign keys below tables whose rows are saved, and the
+// triggers that save the rows that these keys delete or change.
 func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 	parents []Parent,
 ) (found []cascade, targets []target, err error) {
@@ -126,7 +128,7 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 	if found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[cascade]); err != nil {
 		return nil, nil, fmt.Errorf("read native foreign keys: %w", err)
 	}
-	// Rows of the queue of users are not kept, because a restored row would delete the
+	// Rows of the queue of users are not saved, because a restored row would delete the
 	// user again.
 	found = slices.DeleteFunc(found, func(one cascade) bool {
 		return one.Schema == c.TrackedSchema && one.Table == "users_ghost_user_migrations"
@@ -146,7 +148,7 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 	return found, targets, err
 }
 
-// dropUnused drops the triggers that keep rows but are no longer needed, and then the
+// dropUnused drops the triggers that save rows but are no longer needed, and then the
 // functions that are no longer needed and that no trigger runs. It does not drop objects
 // of other roles, which Status reports.
 func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, snap snapshot, report *Report) error {

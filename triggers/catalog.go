@@ -47,7 +47,7 @@ type target struct {
 	functionName   string
 	// installedInteger is true if the installed trigger is for one integer column.
 	installedInteger bool
-	// arguments has the expected arguments.
+	// arguments holds the expected arguments.
 	arguments []string
 	// runs, if set, overrides the function that the trigger must run.
 	runs         string

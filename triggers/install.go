@@ -13,7 +13,7 @@ import (
 
 // Install creates or corrects the functions and triggers of the parents and their
 // partitions, and the wake triggers. It reports and leaves unneeded triggers that record
-// deletions or wake workers. It drops unneeded triggers that keep rows, and functions
+// deletions or wake workers. It drops unneeded triggers that save rows, and functions
 // that no trigger runs.
 //
 // Install is idempotent, and several installers may run concurrently. Every table has its

@@ -188,7 +188,7 @@ func TestParentsWithAnyNames(t *testing.T) {
 	names := hostileNames()
 	var all []triggers.Parent
 	for i, name := range names {
-		// Schema, table and column get three consecutive names of the list.
+		// Schema, table and column get three consecutive names from the list.
 		parent := triggers.Parent{
 			Schema: names[(i+1)%len(names)], Table: name,
 			KeyColumns: []string{names[(i+2)%len(names)]},
@@ -271,8 +271,8 @@ func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// shifted creates tables whose key columns have unusual attribute numbers, because of
-// dropped columns and a partition with another order of columns.
+// shifted is SQL that creates tables whose key columns have unusual attribute numbers,
+// because of dropped columns and a partition with another order of columns.
 const shifted = `
 CREATE TABLE plain (gone int, id int PRIMARY KEY, note text); ALTER TABLE plain DROP COLUMN gone;
 CREATE TABLE pairs (a int, b text, PRIMARY KEY (a, b));

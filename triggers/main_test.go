@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bundle has a migrated database and the connection of an installer.
+// bundle holds a migrated database and the connection of an installer.
 type bundle struct {
 	*pgtest.Database
 	t    *testing.T

@@ -77,7 +77,7 @@ func (c Config) trackFunction(p *resolved) function {
 	installed := part("as_installed")
 	if p.Undo != KeepsNone {
 		comment += ", and keeps the rows"
-		template, installed = c.keeping(template, p.Undo), "" // Keeping rows takes far longer than reading the catalog, so a fast path is of no use.
+		template, installed = c.keeping(template, p.Undo), "" // Saving rows takes far longer than reading the catalog, so a fast path is of no use.
 	}
 	template = strings.NewReplacer(`-- as_installed`, installed).Replace(template)
 	return c.render(p.function(), strings.ReplaceAll(template, `"key_slot"`, slot), comment,
@@ -89,8 +89,8 @@ func (c Config) trackFunction(p *resolved) function {
 		pgcatalog.Literal(p.keyNumbers))
 }
 
-// keeping returns the template of a tracking function with the statements that keep the
-// deleted rows. The tombstones get the id of the set of kept rows.
+// keeping adds the statements that save the deleted rows to the template of a tracking
+// function. Each tombstone gets the ID of the set of saved rows.
 func (c Config) keeping(template string, keeps Keeps) string {
 	return strings.NewReplacer(
 		"    BEGIN\n", "        "+part("undo_declare")+"\n    BEGIN\n    "+c.keep("undo_deleted", keeps == KeepsAll,
@@ -100,9 +100,9 @@ func (c Config) keeping(template string, keeps Keeps) string {
 	).Replace(template)
 }
 
-// keep returns the PL/pgSQL block that keeps rows. statements is the name of the part
-// with its statements. If roots is set, the block may begin a new deletion for undo. via
-// is an SQL expression for the column via of the kept rows.
+// keep returns the PL/pgSQL block that saves rows. statements is the name of the part
+// with the statements of the block. If roots is set, the block may begin a new deletion
+// for undo. via is an SQL expression for the column via of the saved rows.
 func (c Config) keep(statements string, roots bool, via string) string {
 	exclude := make([]string, len(c.Undo.Exclude))
 	for i, column := range c.Undo.Exclude {
@@ -119,8 +119,8 @@ func (c Config) keep(statements string, roots bool, via string) string {
 		`"undo_via"`, via+"::pg_catalog.text[]", `"undo_known"`, part("undo_known")).Replace(keep)
 }
 
-// keepFunction returns the function of a trigger that keeps the effects of native foreign
-// keys.
+// keepFunction returns the function of a trigger that saves the rows that native foreign
+// keys delete or change.
 func (c Config) keepFunction(trigger string) function {
 	statements, comment := "undo_deleted", "Sexton: keeps rows that foreign keys delete"
 	if trigger == KeepUpdateTrigger {

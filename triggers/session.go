@@ -30,8 +30,8 @@ const (
 	deadlockDetected = "40P01"
 )
 
-// sessionSettings has the statements that make a transaction independent of the settings
-// of the role and the database.
+// sessionSettings holds the statements that make a transaction independent of the
+// settings of the role and the database.
 const sessionSettings = `
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
@@ -160,7 +160,7 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 
 const unknownHolders = "sessions that have ended"
 
-// waits calls the function Waits if there is one.
+// waits calls Config.Waits if it is set.
 func (c Config) waits(lock, holders string) {
 	if c.Waits != nil {
 		c.Waits(lock, holders)

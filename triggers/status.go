@@ -37,14 +37,14 @@ func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (
 	return append(findings, snap.surplus...), nil
 }
 
-// snapshot has the expected and the installed objects, as read in one transaction.
+// snapshot holds the expected and the installed objects, as read in one transaction.
 type snapshot struct {
 	prerequisites
 
 	functions        []function
 	functionFindings []Finding
-	// registered has the names of the installed trigger functions, and triggers the
-	// triggers that run these functions.
+	// registered holds the names of the installed trigger functions, and triggers holds
+	// the triggers that run these functions.
 	registered []string
 	triggers   []target
 	targets    []target

@@ -15,7 +15,7 @@ const (
 	TruncateTrigger   = "sexton_truncate"
 	WakeTrigger       = "sexton_wake"
 	WakeUpdateTrigger = "sexton_wake_update"
-	// KeepTrigger and KeepUpdateTrigger are on tables below rows that are kept, where
+	// KeepTrigger and KeepUpdateTrigger are on tables below rows that are saved, where
 	// native foreign keys delete or change rows.
 	KeepTrigger       = "sexton_keep"
 	KeepUpdateTrigger = "sexton_keep_update"
@@ -37,9 +37,9 @@ type Config struct {
 	TrackedSchema string
 	// Truncate is the policy. If it is empty, Reject applies.
 	Truncate Policy
-	// Wake has the deletion tables whose rows wake the workers of a kind.
+	// Wake holds the deletion tables whose rows wake the workers of a job kind.
 	Wake []Wake
-	// Undo configures how deleted rows are kept.
+	// Undo configures how deleted rows are saved.
 	Undo Undo
 	// SameKey states that a parent's new key column has the same values as the old one,
 	// so that pending tombstones remain valid.
@@ -67,21 +67,21 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.checkWake()
 }
 
-// Undo configures which rows and columns are kept.
+// Undo configures which rows and columns are saved.
 type Undo struct {
-	// Exclude has the columns that are never kept. MaxRow is the maximum size in bytes of
-	// a row that is kept.
+	// Exclude holds the columns that are never saved. MaxRow is the maximum size in bytes
+	// of a row that is saved.
 	Exclude []string
 	MaxRow  int
-	// Children has the tables whose rows batches delete and keep.
+	// Children holds the tables whose rows batches delete and save.
 	Children []Table
-	// Users is the table of users if rows of users are never kept, and otherwise empty.
-	// Excluded has other tables whose rows are never kept.
+	// Users is the table of users if rows of users are never saved, and otherwise empty.
+	// Excluded holds other tables whose rows are never saved.
 	Users    Table
 	Excluded []Table
 }
 
-// Table has the schema and the name of a table.
+// Table holds the schema and the name of a table.
 type Table struct{ Schema, Name string }
 
 // Parent is a table whose deletions are recorded. KeyColumns are in the order of recorded
@@ -90,12 +90,12 @@ type Parent struct {
 	Schema     string
 	Table      string
 	KeyColumns []string
-	// Undo selects the deleted rows that the trigger keeps.
+	// Undo selects the deleted rows that the trigger saves.
 	Undo Keeps
 }
 
-// Keeps selects the deleted rows of a parent that its trigger keeps: none, all, or only
-// rows that are deleted as a consequence of another kept deletion.
+// Keeps selects the deleted rows of a parent that its trigger saves: none, all, or only
+// rows that are deleted as a consequence of another saved deletion.
 type Keeps string
 
 // These constants are the values of Keeps.
@@ -156,13 +156,13 @@ type Change struct {
 
 // Report describes the changes of Install or Uninstall.
 type Report struct {
-	// Functions has the names of the functions that were created or dropped.
+	// Functions holds the names of the functions that were created or dropped.
 	Functions []string `json:"functions"`
 	Triggers  []Change `json:"triggers"`
 	// Unchanged is the number of triggers that were up to date. Their tables were not
 	// locked.
 	Unchanged int `json:"unchanged"`
-	// Surplus has Sexton's triggers that are not needed. Install does not drop them.
+	// Surplus holds Sexton's triggers that are not needed. Install does not drop them.
 	Surplus []Finding `json:"surplus"`
 }
 

@@ -197,7 +197,7 @@ func TestWakeIsTransactional(t *testing.T) {
 	}
 }
 
-// A canceled statement does not leave the awake lock with its session. Otherwise no
+// After a statement is canceled, its session does not hold the awake lock. Otherwise no
 // writer would notify while a worker waits for that lock.
 func TestWakeLeaksNoLockWhenCanceled(t *testing.T) {
 	t.Parallel()

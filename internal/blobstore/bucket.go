@@ -23,12 +23,13 @@ type bucket struct {
 	name   string
 	// prefix is prepended to all keys in the bucket.
 	prefix string
-	// buffers has one buffer for each object that may be uploaded in parts at the same
+	// buffers holds one buffer for each object that may be uploaded in parts at the same
 	// time. A nil buffer has not been allocated yet.
 	buffers chan []byte
 }
 
-// newBucket returns a bucket. Unless GOGC is set, it also sets gcPercent.
+// newBucket returns a bucket. If GOGC is not set, it also sets the garbage collection
+// percentage of the process to gcPercent.
 func newBucket(client *s3.Client, name, prefix string) *bucket {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -110,7 +110,7 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	switch {
 	case status == http.StatusPreconditionFailed || status == http.StatusConflict,
-		code == "NoSuchUpload": // The upload was completed but the answer was lost, or another process aborted it.
+		code == "NoSuchUpload": // The upload was completed but the response was lost, or another process aborted it.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.Refuse(reasonOf(err), fixes()["AccessDenied"], err)

@@ -160,7 +160,7 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 				return nil, err
 			}
 			// Bytes in the send buffer count as sent. A large buffer could take longer to
-			// send than the limit for an answer.
+			// send than the limit for a response.
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				_ = tcp.SetWriteBuffer(writeBuffer)
 			}
@@ -171,7 +171,7 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 
 // watchedConn is a connection that fails if no byte is read or written for the time
 // stall. Each call extends both deadlines, because the transport waits in Read for the
-// answer while it sends a long body.
+// response while it sends a long body.
 type watchedConn struct {
 	net.Conn
 

@@ -148,8 +148,8 @@ func TestFullBucketIsOutage(t *testing.T) {
 	require.NoError(t, err, "a small object still fits")
 }
 
-// fillFolder is an environment variable. If it is set, this test program fills the folder
-// in it instead of running tests.
+// fillFolder is an environment variable with a path. If it is set, this test program
+// fills the folder at that path instead of running tests.
 const fillFolder = "SEXTON_TEST_FILL_FOLDER"
 
 func fill(folder string) int {

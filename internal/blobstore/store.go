@@ -59,7 +59,7 @@ type Options struct {
 	// Key is the configuration key of the URL, for messages.
 	Key string
 	// Stall is the maximum time without progress on a connection, and the maximum time
-	// until an answer begins. 0 means 30 s.
+	// until a response begins. 0 means 30 s.
 	Stall time.Duration
 	// Attempts is the number of attempts of an S3 request before an outage is reported. 0
 	// means 3.
@@ -84,7 +84,7 @@ type backend interface {
 type writer interface {
 	io.Writer
 	// commit ends the write. If it returns an error, the writer leaves no files or parts,
-	// unless an answer of the service was lost.
+	// unless a response of the service was lost.
 	commit() error
 	abort()
 }
@@ -136,8 +136,8 @@ func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	return found, nil
 }
 
-// explain returns a more precise error for a refused HEAD request. The answer to a HEAD
-// request has only a status. The answer to a list request also has an error code.
+// explain returns a more precise error for a refused HEAD request. The response to a HEAD
+// request has only a status. The response to a list request also has an error code.
 func (s *Store) explain(ctx context.Context, vague error) error {
 	if _, temporary := errors.AsType[*OutageError](vague); temporary || s.kind == Local || ctx.Err() != nil {
 		return vague
@@ -153,8 +153,8 @@ func (s *Store) explain(ctx context.Context, vague error) error {
 
 // Put writes an object with the bytes that the function write sends to its writer, and
 // replaces the version over. It returns ErrChanged if the object has another version. It
-// returns an error of write unchanged. After an error the object is unchanged or, if an
-// answer was lost, written completely.
+// returns an error of write unchanged. After an error the object is unchanged or, if a
+// response was lost, written completely.
 func (s *Store) Put(ctx context.Context, key string, over Version, write func(io.Writer) error) (Digest, error) {
 	to, err := s.objects.write(ctx, key, over)
 	if err != nil {
@@ -176,9 +176,9 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	filled = true
 	if err := to.commit(); err != nil {
 		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
-		// If the answer was lost, the client has repeated the request. The service has
-		// then compared the version with the object of the first request. The write
-		// succeeded if the object has the written content.
+		// If the response to the first request was lost, the client sent it again, and
+		// the service compared the version with the object that the first request wrote.
+		// The write succeeded if the stored object has the written content.
 		if errors.Is(err, ErrChanged) && s.kind == Object {
 			if found, readErr := s.Digest(ctx, key); readErr == nil && found == into.digest() {
 				return found, nil
@@ -221,8 +221,8 @@ func (d *digester) digest() Digest {
 	return digest
 }
 
-// Get returns the content of a small object. It returns an error if the object has more
-// than most bytes.
+// Get returns the content of a small object. It returns an error if the size of the
+// object exceeds most, in bytes.
 func (s *Store) Get(ctx context.Context, key string, most int64) ([]byte, error) {
 	reader, err := s.objects.read(ctx, key, 0, -1)
 	if err != nil {

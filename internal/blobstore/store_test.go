@@ -354,7 +354,7 @@ func TestFailedMultipartUploadLeavesNoParts(t *testing.T) {
 	require.Equal(t, digest(content), over)
 	before := version(t, store)
 	// The content must differ from the stored object. Put would treat the same content as
-	// its own object whose answer was lost.
+	// its own object whose response was lost.
 	again := append([]byte("again"), content...)
 
 	broken := errors.New("the source is broken")

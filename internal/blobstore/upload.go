@@ -41,11 +41,11 @@ type upload struct {
 	ctx  context.Context //nolint:containedctx // The context of the write.
 	key  string
 	over Version
-	// content has the bytes that are sent next. large reports whether content uses one of
-	// the bucket's buffers.
+	// content holds the bytes that are sent next. large reports whether content uses one
+	// of the bucket's buffers.
 	content []byte
 	large   bool
-	// id is the ID of the multipart upload, or nil before the first part. sent has the
+	// id is the ID of the multipart upload, or nil before the first part. sent holds the
 	// parts that were sent.
 	id   *string
 	sent []types.CompletedPart
@@ -150,8 +150,8 @@ func (u *upload) commit() error {
 		})
 	}
 	if err != nil {
-		// If the service has completed the upload and the answer was lost, the abort has
-		// no effect.
+		// If the service has completed the upload and the response was lost, the abort
+		// has no effect.
 		u.abort()
 		return err
 	}

@@ -23,16 +23,16 @@ const (
 // Backlog counts the diffs in the database, and the objects that are queued for removal.
 type Backlog struct {
 	// Pending counts diffs in the database, whether they are due or not. Capped reports
-	// that there are more.
+	// that there are more diffs than Pending.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
 	// Bytes is the size of the texts of the first bytesCap diffs. BytesCapped reports
-	// that there are more diffs.
+	// that there are more than bytesCap diffs.
 	Bytes       int64 `json:"bytes"`
 	BytesCapped bool  `json:"bytes_capped"`
 	// Removals counts objects that are queued for removal.
 	Removals int64 `json:"removals"`
-	// Skipped has the number of due diffs that cannot be moved, by reason.
+	// Skipped holds the number of due diffs that cannot be moved, by reason.
 	Skipped map[Skip]int64 `json:"skipped"`
 }
 
@@ -64,7 +64,7 @@ func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (ma
 }
 
 // MoveKind is the kind of the jobs that move one diff each. The argument of a job is
-// diff_id. Pending jobs have the kind, so it must not change.
+// diff_id. Pending jobs are stored with this kind, so MoveKind must not change.
 const MoveKind = "migrate_external_diff"
 
 // failedWindow limits how many skipped diffs and how many failed jobs ReadFailed reads.
@@ -79,7 +79,7 @@ type Failure struct {
 	Error string
 	// Attempts is the number of attempts of the last job.
 	Attempts int64
-	// Next is the time of the next attempt of that job. It is nil if no attempt is
+	// Next is the time of the next attempt of the last job. It is nil if no attempt is
 	// scheduled. The next round over all diffs then inserts a new job.
 	Next *time.Time
 }

@@ -30,8 +30,8 @@ var errLost = errors.New("the claim on the diff is lost")
 type BusyError struct {
 	DiffID int64
 	Holder string
-	// Until is the end of the claim unless it is renewed. Left is the time until then by
-	// the server's clock.
+	// Until is the end of the claim unless the claim is renewed. Left is the time from
+	// now until Until, by the server's clock.
 	Until time.Time
 	Left  time.Duration
 }

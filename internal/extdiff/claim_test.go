@@ -72,8 +72,8 @@ func TestFailedClaimLeavesOtherClaim(t *testing.T) {
 }
 
 // pausedMove returns two functions. claim starts to move diff 1 in another worker and
-// returns when that worker has the claim. finish lets the move end, and done receives its
-// error.
+// returns when the other worker has the claim. finish lets the move end, and done
+// receives the error of the move.
 func (b *bundle) pausedMove(t *testing.T, done chan<- error) (claim, finish func()) {
 	other, claimed, end := b.newEngine(t, "other"), make(chan struct{}), make(chan struct{})
 	finish = sync.OnceFunc(func() { close(end) })

@@ -166,7 +166,7 @@ func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, e
 // errChanged reports that the rows differ from the ones that were read for the object.
 var errChanged = errors.New("the diff has changed since it was read")
 
-// survey has the number and size of the files of a diff that is being moved, and the
+// survey holds the number and size of the files of a diff that is being moved, and the
 // fingerprint of their row versions.
 type survey struct {
 	// skip is the reason for which the diff must not be moved any more, or "".
@@ -279,7 +279,7 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 	case errors.Is(err, errNothingToDo):
 		err = nil
 	case err != nil && claimed != nil:
-		// The commit failed, but it may have succeeded if only the answer was lost. The
+		// The commit failed, but it may have succeeded if only the response was lost. The
 		// claim is released in either case.
 		err = errors.Join(err, claimed.release(ctx))
 	}

@@ -278,8 +278,8 @@ func TestManyFilesAreMovedInOneTransaction(t *testing.T) {
 	require.Empty(t, b.findings(t, time.Hour))
 }
 
-// If the answer to the COMMIT of a claim is lost, the worker releases the claim, and the
-// next move does not wait until the claim expires.
+// If the response to the COMMIT of a claim is lost, the worker releases the claim, and
+// the next move does not wait until the claim expires.
 func TestLostAnswerLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

@@ -43,7 +43,7 @@ func (o *Opened) Use(ctx context.Context, open func(context.Context) (*Engine, e
 	if _, refused := errors.AsType[*blobstore.AccessError](err); refused {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.engine == used { // If they differ, another caller has already opened the store again.
+		if o.engine == used { // If o.engine has changed, another caller has already opened the store again.
 			o.engine = nil
 		}
 	}

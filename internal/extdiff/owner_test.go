@@ -131,9 +131,9 @@ func TestManyWorkersWriteOneMarker(t *testing.T) {
 	})
 }
 
-// In a folder, a worker may remove the unfinished marker of another worker. The other
-// worker must not conclude that the store has lost its marker. The test removes the
-// unfinished files.
+// If the store is a folder, one worker may remove the temporary file with which another
+// worker writes the marker. The other worker must not report a lost marker. The test
+// removes the temporary files.
 func TestRemovedUnfinishedMarkerIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

@@ -192,7 +192,7 @@ type pieces struct {
 	files  []externalFile
 	buffer []byte
 	// done is the number of bytes that have been read of the first file in files. number
-	// is the number of its last piece.
+	// is the number of the last piece that was read of the first file.
 	done   int64
 	number int32
 	// room is the number of pieces that the current statement may still write.

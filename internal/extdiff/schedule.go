@@ -39,7 +39,7 @@ const (
 	defaultLimit = 1000
 )
 
-// Schedule has the statistics of one run of the scheduler.
+// Schedule holds the statistics of one run of the scheduler.
 type Schedule struct {
 	// Looked counts the diffs in the database that were read. Due counts the diffs for
 	// which jobs were requested. Inserted counts the new jobs.
@@ -139,8 +139,8 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		stats.Looked += looked
 		stats.Due += int64(len(due))
 		stats.Inserted += int64(inserted)
-		// After a restart, a run that has inserted jobs ends, because it would find the
-		// same diffs again.
+		// A run that starts again at the first diff ends if it has inserted jobs, because
+		// it would find the same diffs again.
 		more = !ended || restart && stats.Due == 0
 		return nil
 	})
@@ -250,10 +250,10 @@ const (
 var queryFiles embed.FS
 
 // statement returns a query of the folder queries, to be rendered for the configured
-// schemas. more has names and values of further placeholders.
+// schemas. more holds names and values of further placeholders.
 func statement(name string, more ...string) string {
 	return pgcatalog.Texts{Files: queryFiles, Parts: map[string]string{
-		// The partial index has the same condition.
+		// The partial index on diffs has the condition in_database.
 		"in_database": "diff.files_count OPERATOR(pg_catalog.>) 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL)",
 		"kept":        `EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) diff.id AND ledger.kept)`,
 		"always":      "{in_database} AND NOT {kept}",

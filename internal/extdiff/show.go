@@ -46,8 +46,8 @@ type Reader struct {
 type Reading struct {
 	db     database.Database
 	diffID int64
-	// store has the object of an external diff. tx reads texts in the database. One of
-	// them is nil.
+	// store holds the object of an external diff. tx reads texts in the database. Either
+	// store or tx is nil.
 	store *blobstore.Store
 	tx    pgx.Tx
 	Files []File

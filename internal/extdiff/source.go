@@ -22,8 +22,8 @@ type source struct {
 	surveyed survey
 	// tx is the transaction of the current snapshot, or nil.
 	tx pgx.Tx
-	// ordinal is the place of the next file in the object. number is the number of its
-	// next piece.
+	// ordinal is the place of the next file in the object. number is the number of the
+	// next piece of the next file.
 	ordinal, number int
 }
 

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// bound sets the time limits of a transaction. each limits each of its statements.
+// bound sets the time limits of a transaction. each is the statement timeout.
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
 	_, err := tx.Exec(ctx, e.boundStatement(), e.boundArgs(each)...)
 	return problem.Doing(err, "set the limits of the transaction")

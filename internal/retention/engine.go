@@ -35,7 +35,7 @@ const (
 	// mostChanges limits consecutive retries of a single row that has changed since the
 	// read.
 	mostChanges = 20
-	// firstDirect and mostDirect are the first and the largest row limit of a direct
+	// firstDirect and mostDirect are the initial and the largest row limit of a direct
 	// statement.
 	firstDirect, mostDirect = 1000, 50_000
 	// reserve is the part of the lease that is left for the last statements of a pass.
@@ -80,7 +80,7 @@ type task struct {
 
 	tree   *drain.Tree
 	cutoff any
-	// resumed is the value at which the task began. Rows before it are read last.
+	// resumed is the value after which the task began. Rows up to resumed are read last.
 	resumed any
 	// leaves are the leaves with due rows. The leaf with the oldest row is first. at is
 	// the position in the first leaf. size is the row limit of the next window.
@@ -188,8 +188,8 @@ func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch
 	return err
 }
 
-// newTask returns the task for a rule. The task begins with the rows after the value
-// after.
+// newTask returns the task for a rule. The task begins with the rows whose column is
+// greater than after.
 func (r *run) newTask(of *rule, after any) *task {
 	t := &task{rule: of, cutoff: of.cutoff(r.now), resumed: after}
 	t.tree = &drain.Tree{

@@ -197,8 +197,8 @@ func TestCycleIsDeletedDespiteABlockedRow(t *testing.T) {
 	require.Equal(t, map[string]int64{"sessions.at": 1}, stats.Kept)
 }
 
-// A trigger that updates rows instead of deleting them runs only a few times per row and
-// pass.
+// If a trigger updates rows instead of deleting them, the trigger runs only a few times
+// per row and pass.
 func TestRowsThatATriggerUpdatesAreLeft(t *testing.T) {
 	t.Parallel()
 	db := setup(t, `

@@ -44,7 +44,8 @@ func (r *rule) index(ctx context.Context, read dml.Reader, leaf pgcatalog.Table,
 		case node.Node == "Index Scan" || node.Node == "Index Only Scan":
 			return node.Index, nil
 		case node.Node != "Limit" && node.Node != "Result" && node.Node != "LockRows" || len(node.Plans) == 0:
-			return "", nil // The node sorts, or is a bitmap or sequential scan.
+			// A sort, bitmap scan or sequential scan: no index returns the rows in order.
+			return "", nil
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // drawnSchema describes random tables with rules (t0, t1, …) and tables below them (c0,
-// c1, …). raw has the DELETE statements that the rules must be equal to.
+// c1, …). raw holds the DELETE statements that the rules must be equal to.
 type drawnSchema struct {
 	ddl    strings.Builder
 	tables []string

@@ -50,11 +50,11 @@ type rule struct {
 	// key is the configuration key of the rule, such as retention.rules[3].
 	key   string
 	table *dml.Table
-	// edge has the leaves and the conditions.
+	// edge holds the leaves and the conditions.
 	edge dml.Edge
 	// base is the column's type, such as timestamptz, without its domains.
 	base string
-	// id has the columns of the primary key. stillDue sets their values.
+	// id holds the columns of the primary key. stillDue sets their values.
 	id []dml.Value
 	// unindexed are the leaves without an index that can return due rows in order.
 	unindexed []uint32
@@ -165,8 +165,8 @@ func (r *rule) from(alias string, value any, after bool, args *dml.Args) string 
 		r.bound("coalesce("+r.parameter(value, args)+", "+least+")"))
 }
 
-// row is a due row. shown identifies the row in messages, and key has its primary key as
-// texts.
+// row is a due row. shown identifies the row in messages, and key holds its primary key
+// as texts.
 type row struct {
 	dml.Row
 
@@ -182,10 +182,10 @@ func scanRow(from pgx.CollectableRow) (one row, err error) {
 // position is the place in a leaf after which the next window begins.
 type position struct {
 	// value is the last value that was read, or nil at the start. If after is set, rows
-	// with that value are excluded.
+	// whose column equals value are excluded.
 	value any
 	after bool
-	// except has the rows with that value that could not be deleted.
+	// except holds the rows whose column equals value and that could not be deleted.
 	except []dml.Tuple
 }
 

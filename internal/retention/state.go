@@ -26,8 +26,8 @@ const DueSQL = `EXISTS (SELECT FROM "sexton".` + Table + ` AS rule WHERE rule.du
 // countTime is the timeout of a statement that only counts rows.
 const countTime = 2 * time.Second
 
-// mostCounted limits the rows that are counted. It is one more than PendingCap of
-// components.
+// mostCounted limits the rows that are counted. It is one more than
+// components.PendingCap.
 const mostCounted = 10_001
 
 // begin reads the server's time and the results of the last pass. It returns one task per

@@ -23,8 +23,8 @@ type Stats struct {
 	// deleted.
 	PartlyCleared int64 `json:"partly_cleared,omitempty"`
 	// Rules counts the rules whose due rows were all processed. Failed counts the rules
-	// that left rows for a reason other than a lock. Failure names the first of these
-	// rules and its reason.
+	// that left rows for a reason other than a lock. Failure names the first failed rule
+	// and the reason.
 	Rules   int64  `json:"rules"`
 	Failed  int64  `json:"failed,omitempty"`
 	Failure string `json:"-"`

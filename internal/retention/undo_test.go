@@ -17,7 +17,7 @@ import (
 	"sexton/internal/undo"
 )
 
-// If undo is on for a table, the rows that a rule deletes are kept, and undo restores
+// If undo is on for a table, the rows that a rule deletes are saved, and undo restores
 // them.
 func TestUndoRestoresDueRows(t *testing.T) {
 	t.Parallel()

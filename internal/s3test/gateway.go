@@ -83,7 +83,7 @@ type Options struct {
 func New(tb testing.TB, options Options) *Gateway {
 	path, err := binary()
 	require.NoError(tb, err)
-	// The path of a Unix socket must be short.
+	// A Unix socket path is limited to about 100 bytes.
 	folder, err := os.MkdirTemp("", "sexton-s3-")
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(folder)) })

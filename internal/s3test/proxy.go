@@ -19,16 +19,16 @@ type Fault int
 
 // The faults that the proxy can simulate.
 const (
-	// Pass forwards the request and the answer.
+	// Pass forwards the request and the response.
 	Pass Fault = iota
 	// Reset closes the connection before the server gets any part of the request.
 	Reset
-	// Cut forwards the request and closes the connection when the answer begins. The
+	// Cut forwards the request and closes the connection when the response begins. The
 	// server has then executed the request.
 	Cut
 	// Stall keeps the connection open and forwards nothing.
 	Stall
-	// Slow delays the request and the answer by Delay.
+	// Slow delays the request and the response by Delay.
 	Slow
 	// Busy answers with status 503, and Deny with status 403. The server gets no request.
 	Busy
@@ -152,7 +152,7 @@ func (p *Proxy) serve(client net.Conn) {
 			_ = tcp.CloseWrite()
 		}
 		// If a part of the request were unread, closing would reset the connection, and
-		// the client might not get the answer.
+		// the client might not get the response.
 		_, _ = io.Copy(io.Discard, reader)
 		return
 	case Pass, Cut, Slow:
@@ -160,7 +160,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.forward(client, io.MultiReader(strings.NewReader(line), reader), fault)
 }
 
-// forward sends the request to the server and the answer to the client, with a fault.
+// forward sends the request to the server and the response to the client, with a fault.
 func (p *Proxy) forward(client net.Conn, request io.Reader, fault Fault) {
 	server, err := (&net.Dialer{}).DialContext(p.ctx, "unix", p.socket)
 	if err != nil {
@@ -177,7 +177,7 @@ func (p *Proxy) forward(client net.Conn, request io.Reader, fault Fault) {
 	}()
 	switch fault {
 	case Cut:
-		// The first byte of the answer shows that the server has executed the request.
+		// The first byte of the response shows that the server has executed the request.
 		_, _ = io.ReadFull(server, make([]byte, 1))
 		reset(client)
 	case Slow:

@@ -11,9 +11,9 @@ import (
 	"sexton/triggers"
 )
 
-// cascading has the loose foreign key from files to folders, and native foreign keys
-// below both tables: a chain, a diamond, self-references, and keys that set columns to
-// NULL or a default.
+// cascading is a schema with a loose foreign key from files to folders, and native
+// foreign keys below both tables: a chain, a diamond, self-references, and keys that set
+// columns to NULL or a default.
 const cascading = `
 CREATE TABLE folders (id bigint PRIMARY KEY, above bigint REFERENCES folders ON DELETE CASCADE, body text);
 CREATE TABLE files (id bigint PRIMARY KEY, folder_id bigint, above bigint REFERENCES files ON DELETE CASCADE);
@@ -108,7 +108,7 @@ func TestNativeCascadesAreRestored(t *testing.T) {
 	}
 }
 
-// Rows are kept if the native foreign keys that delete them form a cycle.
+// Rows are saved if the native foreign keys that delete them form a cycle.
 func TestCyclesOfNativeKeysAreKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders+`

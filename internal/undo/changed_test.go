@@ -107,7 +107,8 @@ func TestRowsRefusedByTriggerCanBeRestoredLater(t *testing.T) {
 	}
 }
 
-// If kept rows are deleted before the restore locks them, it fails and restores nothing.
+// If saved rows are deleted before the restore locks them, the restore fails and restores
+// nothing.
 func TestRestoreFailsIfKeptRowsExpire(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -199,14 +200,14 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 			}
 			require.Equal(t, [][]string{{"(1,1)"}}, b.all("films")[0])
 			count := "SELECT (SELECT pg_catalog.nextval('tries') - 2)::text, (SELECT pg_catalog.count(*) FROM sexton.undo WHERE changed IS NULL AND via IS NOT NULL)::text"
-			counts := b.Rows(count)[0] // tries is the limit for each set.
+			counts := b.Rows(count)[0] // tries limits how often the trigger runs per set.
 			sets := pgtest.Must(strconv.Atoi(counts[1]))(t)
 			require.LessOrEqual(t, pgtest.Must(strconv.Atoi(counts[0]))(t), c.tries*sets)
 		})
 	}
 }
 
-// undo_layout returns a new layout after each change of a table that affects kept rows,
+// undo_layout returns a new layout after each change of a table that affects saved rows,
 // and the same layout after other changes.
 func TestLayoutChangesWithTable(t *testing.T) {
 	t.Parallel()

@@ -67,15 +67,15 @@ func (c *check) count() string {
 }
 
 // parentLinks returns a statement that selects the number of each row that must have a
-// parent, and the table and ctid of that parent. If the parent does not exist, these are
-// 0 and an empty text.
+// parent, and the table and ctid of that parent. If the parent does not exist, the table
+// is 0 and the ctid is an empty text.
 func (c *check) parentLinks() string {
 	return fmt.Sprintf("SELECT sexton.n, coalesce(other.tableoid, 0::pg_catalog.oid), coalesce(other.ctid::pg_catalog.text, '') "+
 		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.from(), c.target, c.on, c.partlyNull(), c.needsParent())
 }
 
-// comparing returns a copy of the check whose condition on requires the comparison that
-// compare returns for each column.
+// comparing returns a copy of the check that finds parents by other comparisons. compare
+// returns the comparison for each column.
 func (c check) comparing(compare func(column int, given string) string) check {
 	c.args = &dml.Args{Values: []any{nil, nil, nil}}
 	terms := make([]string, len(c.columns))

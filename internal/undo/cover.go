@@ -9,24 +9,24 @@ import (
 	"sexton/internal/problem"
 )
 
-// Lacking is a table that is not kept completely.
+// Lacking is a table that is not saved completely.
 type Lacking struct {
 	Table string
-	// Excluded are columns that are not kept. TooLarge is the size in bytes of a table
-	// that exceeds the limit for all kept rows, or 0.
+	// Excluded are columns that are not saved. TooLarge is the size in bytes of a table
+	// that exceeds the limit for all saved rows, or 0.
 	Excluded []string
 	TooLarge int64
 	// Rules are the rules for DELETE and UPDATE of a child table. The rows of a table
-	// with such rules are not kept.
+	// with such rules are not saved.
 	Rules []string
 	// Heirs are tables that inherit from a parent. Rows that are deleted from the parent
 	// cannot be distinguished from rows of these tables.
 	Heirs []string
 }
 
-// Lacks returns the tables that are not kept completely. The argument parents is the
+// Lacks returns the tables that are not saved completely. The argument parents is the
 // number of parents. They are the first elements of tables, and the rest are children.
-// exclude has the excluded columns. limit is the largest size of a table in bytes, or 0
+// exclude holds the excluded columns. limit is the largest size of a table in bytes, or 0
 // for no limit.
 func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parents int, exclude []string,
 	limit int,
@@ -44,15 +44,15 @@ func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parent
 	return found, nil
 }
 
-// TablePrivileges has the privileges that a role lacks on a table. Grant is the statement
-// that grants them.
+// TablePrivileges holds the privileges that a role lacks on a table. Grant is the
+// statement that grants them.
 type TablePrivileges struct {
 	Table, Privileges, Grant string
 }
 
 // MissingPrivileges returns the privileges on tables that a role lacks. tables and
-// privileges are parallel lists, and tables are named as in SQL. The role "" is the
-// current role.
+// privileges are parallel lists. Tables are named as in SQL, and privileges are separated
+// by commas. The role "" is the current role.
 func MissingPrivileges(ctx context.Context, conn *pgx.Conn, tables, privileges []string,
 	role string,
 ) ([]TablePrivileges, error) {
@@ -61,8 +61,8 @@ func MissingPrivileges(ctx context.Context, conn *pgx.Conn, tables, privileges [
 	return found, problem.Doing(err, "find privileges that undo lacks")
 }
 
-// PersonalColumns has the columns of a table whose names look like personal data. Names
-// has the same columns in the form of the configuration key exclude_columns.
+// PersonalColumns holds the columns of a table whose names look like personal data. Names
+// holds the same columns in the form of the configuration key exclude_columns.
 type PersonalColumns struct {
 	Table          string
 	Columns, Names []string

@@ -1,10 +1,10 @@
-// Package undo restores deletions from the rows that the table sexton.undo keeps.
+// Package undo restores deletions from the rows that are saved in the table sexton.undo.
 //
-// A set has the rows that one statement deleted or changed. A unit is one DELETE of
+// A set holds the rows that one statement deleted or changed. A unit is one DELETE of
 // parent rows with all sets that it caused. The origins of a set are the IDs of the sets
-// that caused it. A batch's own set has the rows of the batch's statement. Triggers keep
-// the rows that cascades delete during the batch in further sets with the same ID. A
-// batch cleans up after many parents, so a set may have rows of several units. A row
+// that caused it. A batch's own set holds the rows of the batch's statement. Triggers
+// save the rows that cascades delete during the batch in further sets with the same ID. A
+// batch cleans up after many parents, so a set may hold rows of several units. A row
 // belongs to a unit if it referred to a row of the unit.
 //
 // Restore runs one transaction per database under the leases of all queues. It inserts

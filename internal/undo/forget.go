@@ -11,16 +11,16 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Forget deletes the kept rows of a deletion, in one transaction per database. Rows of
-// other deletions in the same sets are kept.
+// Forget deletes the saved rows of a deletion, in one transaction per database. It does
+// not delete rows of other deletions in the same sets.
 func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 	err = e.withLeases(ctx, func() error {
 		u, err := e.load(ctx, id)
 		if err != nil {
 			return err
 		}
-		// Parents are forgotten last, because a failed call can be repeated only while
-		// they are kept.
+		// Forget the parents last, because a failed call can be repeated only while the
+		// parents are saved.
 		for _, sets := range slices.Backward(u.steps()) {
 			forgotten := int64(0)
 			if err := e.fenced(ctx, sets[0].on, false, func(tx pgx.Tx) error {
@@ -44,8 +44,8 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 	return rows, err
 }
 
-// forget deletes the kept rows of one set. It also removes the set from the origins of
-// pending tombstones and rechecks, so that the cleanup of children keeps no rows for it.
+// forget deletes the saved rows of one set. It also removes the set from the origins of
+// pending tombstones and rechecks, so that a later cleanup saves no children for the set.
 func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	shared := func(s *set) bool {
 		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins,
@@ -81,8 +81,9 @@ func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	return err //nolint:wrapcheck // likewise
 }
 
-// blank returns the statement that sets the kept values to NULL in the rows for which the
-// mask $4 is true. It does not remove these rows, so the others keep their numbers.
+// blank returns the statement that sets the saved values to NULL in the rows for which
+// the mask $4 is true. It does not remove these rows, so the numbers of the other rows do
+// not change.
 func (g *group) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range g.kept() {

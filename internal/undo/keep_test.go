@@ -37,7 +37,7 @@ func TestSizeLimitsCountUncompressedValues(t *testing.T) {
 	require.EqualValues(t, 2, b.last(t).Tables[0].LeftOut)
 }
 
-// A DELETE succeeds even if its rows cannot be kept. A column may have the same name as
+// A DELETE succeeds even if its rows cannot be saved. A column may have the same name as
 // the column that the trigger adds for the size of a row.
 func TestDeleteSucceedsIfRowsCannotBeKept(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestDeleteSucceedsIfRowsCannotBeKept(t *testing.T) {
 	require.Equal(t, "3", pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM loose_foreign_keys_deleted_records"))
 }
 
-// If a cascade or a trigger deletes more rows of the batch's own table, these are kept
+// If a cascade or a trigger deletes more rows of the batch's own table, these are saved
 // too. Without a primary key they cannot be distinguished from the batch's rows, and the
 // deletion is incomplete.
 func TestBatchKeepsMoreRowsOfItsTable(t *testing.T) {
@@ -121,7 +121,7 @@ func TestDeletesDoNotWaitForLayout(t *testing.T) {
 }
 
 // The setting sexton.undo groups the rows of a worker's batches. If an application sets
-// it, its rows are still a deletion of their own.
+// it, the rows that the application deletes are still a separate deletion.
 func TestApplicationCannotAddRowsToAnotherDeletion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
@@ -236,7 +236,7 @@ func TestTableChangeDuringRunEndsRun(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "7"}}, b.Rows("SELECT id::text, more::text FROM files"))
 }
 
-// If a child row is too large to keep, the cleanup of its parent is deferred without
+// If a child row is too large to save, the cleanup of its parent is deferred without
 // counting an attempt. The cleanup of other parents continues.
 func TestCleanUpIsDeferredForLargeRow(t *testing.T) {
 	t.Parallel()
@@ -279,9 +279,8 @@ UPDATE sexton.undo SET kept_at = '2026-01-01 12:00' WHERE id = (SELECT min(id) F
 	require.Equal(t, [][]string{{"1"}}, b.Rows(days), "the default partition is kept")
 }
 
-// Rows in the default partition undo_rest are deleted after they have expired. They are
-// kept if a row is added during the rotation, or if no worker has stored the retention
-// time yet.
+// Expired rows in the default partition undo_rest are deleted, unless a row is added
+// during the rotation or no worker has stored the retention time yet.
 func TestDefaultPartitionExpires(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
@@ -310,7 +309,7 @@ END $$`)
 	require.Equal(t, [][]string{{"0"}}, b.Rows(count))
 }
 
-// Rows that a trigger of the application saves from a DELETE are not kept.
+// If a trigger of the application prevents the deletion of rows, the rows are not saved.
 func TestRowsSavedByTriggerAreNotKept(t *testing.T) {
 	t.Parallel()
 	b := library(t)

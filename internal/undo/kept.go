@@ -15,16 +15,16 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// ErrUnknown reports that no deletion with the given number is kept.
+// ErrUnknown reports that no deletion with the given number is saved.
 var ErrUnknown = errors.New("no deletion with this number is kept")
 
-// ErrTwice reports that two databases keep deletions with the same IDs, because one is a
+// ErrTwice reports that two databases hold deletions with the same IDs, because one is a
 // copy of the other.
 var ErrTwice = errors.New("two databases keep deletions with the same numbers, because one is a copy of the other; " +
 	`use a configuration with one of them, and set other numbers in the copy with ALTER SEQUENCE "sexton".undo_ids RESTART WITH …`)
 
-// layout is a row of sexton.undo_layouts. It has the columns that a table had when its
-// rows were kept.
+// layout is a row of sexton.undo_layouts. It holds the columns that a table had when its
+// rows were saved.
 type layout struct {
 	ID                            int64
 	Relation                      uint32
@@ -42,12 +42,13 @@ type cascade struct {
 	Via, Keys []string
 }
 
-// set is a row of sexton.undo, which has the rows that one statement deleted or changed.
+// set is a row of sexton.undo, which holds the rows that one statement deleted or
+// changed.
 type set struct {
 	layout
 
 	Number, ID int64
-	// Rows counts the kept rows. Left counts the rows that were not kept.
+	// Rows counts the saved rows. Left counts the rows that were not saved.
 	Rows, Left int32
 	Kept       bool
 	KeptAt     time.Time
@@ -55,10 +56,11 @@ type set struct {
 	// Via are the columns by which the rows referred to their parents. Keys are the
 	// referenced columns.
 	Via, Keys []string
-	// Parent is the parents' table. Root is its partitioned table, or 0.
+	// Parent is the OID of the table that the rows referred to. Root is the OID of the
+	// partitioned table if Parent is a partition, and otherwise 0.
 	Parent, Root uint32
-	// Fields are the kept columns of changed rows. Changed are the columns that the
-	// statement set, and Written is the value that it wrote into them.
+	// Fields are the saved columns of changed rows. Changed are the columns that the
+	// statement set. Written is the value that the statement wrote into Changed.
 	Fields, Changed []string
 	Written         *string
 	Actor           string
@@ -68,7 +70,7 @@ type set struct {
 	on database.Database
 	// owned are the rows that belong to the deletion. Rows are numbered from 1.
 	owned []int32
-	// viaExcluded reports that the columns Via are not kept, so the owned rows cannot be
+	// viaExcluded reports that the columns Via are not saved, so the owned rows cannot be
 	// found.
 	viaExcluded bool
 	// present are the owned rows that exist in the database after the restoring
@@ -76,14 +78,14 @@ type set struct {
 	present []int32
 }
 
-// keptByTrigger reports whether a trigger kept the set while a batch ran. Such a set has
-// the ID of the batch's own set, and that ID is also one of its origins.
+// keptByTrigger reports whether a trigger saved the set while a batch ran. Such a set has
+// the same ID as the batch's own set. That ID is also one of its origins.
 func (s *set) keptByTrigger() bool { return slices.Contains(s.Origins, s.ID) }
 
 // changes reports whether the rows were changed instead of deleted.
 func (s *set) changes() bool { return len(s.Changed) > 0 }
 
-// kept returns the columns that the set keeps, as indexes in the layout.
+// kept returns the saved columns of the set, as indexes in the layout.
 func (s *set) kept() []int {
 	var columns []int
 	if len(s.Fields) == 0 {
@@ -108,7 +110,7 @@ func read(ctx context.Context, on dbsqlc.DBTX, db database.Database, ids []int64
 	return collect(rows, db)
 }
 
-// readLater returns the sets of a table that were kept after the set number and have
+// readLater returns the sets of a table that were saved after the set number and have
 // deleted rows, or changes of some of the columns.
 func readLater(ctx context.Context, on dbsqlc.DBTX, db database.Database, table uint32, columns []string,
 	number int64,
@@ -284,12 +286,12 @@ func (u *unit) causes(s *set, ids []int64) []int64 {
 	})
 }
 
-// above returns the sets with the given ID that may have rows to which rows of s
+// above returns the sets with the given ID that may hold rows to which rows of s
 // referred.
 func (u *unit) above(s *set, id int64) []*set {
 	var found []*set
 	for _, above := range u.byID[id] {
-		// Sets that triggers kept during a batch have the ID of the batch's own set,
+		// Sets that triggers saved during a batch have the ID of the batch's own set,
 		// which caused them.
 		sibling := id == s.ID && !s.changes() && above.keptByTrigger()
 		if !above.changes() && !sibling && (above.Relation == s.Parent || above.Relation == s.Root || s.Parent == 0) {

@@ -14,8 +14,9 @@ import (
 	"sexton/triggers"
 )
 
-// levels has loose foreign keys on two levels, another one with async_nullify, and a
-// native one.
+// levels is the schema and data: issues and labels refer to projects, files and notes
+// refer to issues. Only notes has a native foreign key. levelsDefinitions defines the
+// loose foreign keys.
 const levels = `
 CREATE TABLE projects (id bigint PRIMARY KEY, body text);
 CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint, body text);
@@ -89,7 +90,7 @@ func TestKillAtEachMessage(t *testing.T) {
 	require.Equal(t, before, b.all(tables...))
 }
 
-// installNoteTriggers installs triggers that keep the rows of notes, which a native
+// installNoteTriggers installs triggers that save the rows of notes, which a native
 // foreign key deletes.
 func (b *bundle) installNoteTriggers(t *testing.T) {
 	t.Helper()

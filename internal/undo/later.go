@@ -13,9 +13,9 @@ import (
 )
 
 // Deletions are undone last in, first out. If two deletions change the same column of a
-// row, the later one keeps the value that the earlier one wrote. If the earlier deletion
-// were undone first, undoing the later one would set the row to that value again. Sets
-// are ordered by their numbers, which increase within a database.
+// row, the later deletion saves the value that the earlier one wrote. If the earlier
+// deletion were undone first, undoing the later one would set the row to that value
+// again. Sets are ordered by their numbers, which increase within a database.
 
 // laterRow is a row in a set of another deletion.
 type laterRow struct {
@@ -60,7 +60,7 @@ func (p *groupRestore) leaveChanged(ctx context.Context, rows []int32) error {
 }
 
 // later searches the sets for which include returns true. It returns, for rows of a
-// group, the newest row with the same primary key that another deletion kept later and
+// group, the newest row with the same primary key that another deletion saved later and
 // that is not restored.
 func (w *work) later(ctx context.Context, g *restored, rows []int32, include func(*set) bool) (
 	map[int32]laterRow, error,
@@ -161,7 +161,7 @@ func (w *work) owns(s *set, row int32) bool {
 
 // keyForm returns the indexes of the primary key's columns in the layout, and an SQL
 // expression for the text of a row's key. The expression is empty if the columns are not
-// kept.
+// saved.
 func (g *group) keyForm() (columns []int, key string) {
 	for _, name := range g.KeyCols {
 		at := g.column(name)

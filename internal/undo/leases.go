@@ -23,8 +23,9 @@ const (
 	pause = 100 * time.Millisecond
 )
 
-// Holder is the prefix of a holder's name if the holder undoes or forgets a deletion. The
-// lease of such a holder is not taken over. It ends when the holder stops renewing it.
+// Holder is the prefix of the lease-holder names of processes that undo or forget a
+// deletion. Other processes do not take over such a lease. It expires when its holder
+// stops renewing it.
 const Holder = lease.UndoHolder
 
 // ErrBusy reports that another process is undoing or forgetting a deletion.

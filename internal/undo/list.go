@@ -25,7 +25,7 @@ type TableRows struct {
 	// Action is what the deletion did to the rows: delete or update.
 	Action string `json:"action"`
 	Rows   int64  `json:"rows"`
-	// Restored counts the restored rows. LeftOut counts the rows that were not kept.
+	// Restored counts the restored rows. LeftOut counts the rows that were not saved.
 	Restored int64 `json:"restored"`
 	LeftOut  int64 `json:"left_out"`
 }
@@ -146,7 +146,7 @@ func (e *Engine) waiting(ctx context.Context, units ...*unit) (map[int64]bool, e
 	return waiting, nil
 }
 
-// Keeps reports whether a database has the table of kept deletions.
+// Keeps reports whether a database has the table sexton.undo.
 func Keeps(ctx context.Context, db database.Database) (there bool, err error) {
 	if err := db.Pool.QueryRow(ctx, db.Names.Render(text("keeps"))).Scan(&there); err != nil {
 		return false, fmt.Errorf("database %s: find kept deletions: %w", db.Name, err)
@@ -199,7 +199,7 @@ func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
 	return units[:min(limit, len(units))], nil
 }
 
-// Size returns the size of the kept rows of a database, and the age of the oldest
+// Size returns the size of the saved rows of a database, and the age of the oldest
 // deletion.
 func Size(ctx context.Context, on dbsqlc.DBTX, names pgcatalog.Names) (bytes int64, age time.Duration, err error) {
 	var seconds float64
@@ -207,7 +207,7 @@ func Size(ctx context.Context, on dbsqlc.DBTX, names pgcatalog.Names) (bytes int
 	return bytes, time.Duration(seconds * float64(time.Second)), problem.Doing(err, "measure kept rows")
 }
 
-// Size returns a text with the size of the kept rows of all databases and the age of the
+// Size returns a text with the size of the saved rows of all databases and the age of the
 // oldest deletion.
 func (e *Engine) Size(ctx context.Context) (string, error) {
 	var bytes int64
@@ -222,7 +222,7 @@ func (e *Engine) Size(ctx context.Context) (string, error) {
 	return Sized(bytes, oldest), nil
 }
 
-// Sized returns a text with the size of kept rows and the age of the oldest deletion.
+// Sized returns a text with the size of saved rows and the age of the oldest deletion.
 func Sized(bytes int64, oldest time.Duration) string {
 	if oldest == 0 {
 		return "0 MB of deleted rows are kept"
@@ -232,8 +232,8 @@ func Sized(bytes int64, oldest time.Duration) string {
 
 // outline returns a deletion like Show, but assumes that all rows of its sets belong to
 // it if several deletions share a set. Reading the rows of shared sets would take seconds
-// for many deletions. It reads them only if rows are restored, because the state then
-// depends on the deletion's own rows.
+// for many deletions. outline reads them only if some rows have been restored, because
+// the state then depends on the deletion's own rows.
 func (e *Engine) outline(ctx context.Context, u *unit, waiting map[int64]bool) (_ *Unit, err error) {
 	shared, back := map[int64]bool{}, false
 	for _, s := range u.sets {

@@ -10,7 +10,7 @@ import (
 
 func init() { seeds = 40 }
 
-// If the values of a batch's rows exceed the size limit of one set, the batch keeps the
+// If the values of a batch's rows exceed the size limit of one set, the batch saves the
 // rows in several sets.
 func TestBatchKeepsRowsInSeveralSets(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ books: [{table: authors, column: author_id, on_delete: async_delete}]
 films: [{table: authors, column: author_id, on_delete: update_column_to, target_column: yes, target_value: true}]
 `
 
-// If a type now refuses a kept value, only the row with that value is not restored.
+// If a type now refuses a saved value, only the row with that value is not restored.
 func TestTypeRefusesSingleRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ ddl, stays string }{

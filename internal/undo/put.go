@@ -32,9 +32,9 @@ type groupRestore struct {
 	*restored
 
 	checks []check
-	// parts has the rows of each statement that is still to be run.
+	// parts holds the rows of each statement that is still to be run.
 	parts [][]int32
-	// waiting has the rows that a foreign key refused, by the reason.
+	// waiting holds the rows that a foreign key refused, by the reason.
 	waiting map[string][]int32
 }
 
@@ -62,14 +62,14 @@ func (w *work) restoreGroup(ctx context.Context, g *restored) (waiting map[strin
 	return p.waiting, nil
 }
 
-// retry inserts rows, without the excluded ones, as the next part.
+// retry makes rows, without the excluded ones, the next part to restore.
 func (p *groupRestore) retry(rows, excluded []int32) {
 	if rows = without(rows, excluded); len(rows) > 0 {
 		p.parts = slices.Insert(p.parts, 0, rows)
 	}
 }
 
-// halve splits rows into the next two parts.
+// halve makes the two halves of rows the next two parts to restore.
 func (p *groupRestore) halve(rows []int32) {
 	p.parts = slices.Insert(p.parts, 0, rows[:len(rows)/2], rows[len(rows)/2:])
 }
@@ -179,7 +179,7 @@ func (p *groupRestore) update() string {
 }
 
 // wrote returns the condition that a value is equal to the value that the deletion wrote
-// into the i-th changed column. $5 is the kept text of the written value. For several
+// into the i-th changed column. $5 is the saved text of the written value. For several
 // columns it is the text of an array.
 func (p *groupRestore) wrote(i int, value, kind string) string {
 	if p.Written == nil {
@@ -240,9 +240,8 @@ func (p *groupRestore) orphans(ctx context.Context, back *restoredRows) (orphans
 	return nil, nil
 }
 
-// divide marks the rows of a failed statement as not restored, or adds parts that retry
-// fewer of them. It returns errors that do not depend on the rows, such as a lost
-// connection.
+// divide marks the rows of a failed statement as not restored, or adds smaller parts for
+// a retry. It returns errors that do not depend on the rows, such as a lost connection.
 func (p *groupRestore) divide(ctx context.Context, rows []int32, err error) error {
 	var pgErr *pgconn.PgError
 	switch {

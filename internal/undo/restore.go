@@ -30,13 +30,13 @@ func text(name string) string {
 	return string(data)
 }
 
-// Engine restores the deletions that a group of databases keeps.
+// Engine restores the deletions that are saved in a group of databases.
 type Engine struct {
 	Databases []database.Database
-	// Parents has the parents of definitions by database.
+	// Parents holds the parents of definitions by database.
 	Parents map[string][]*loosefk.Parent
-	// Keep is the time for which deletions are kept. FireTriggers enables the
-	// application's triggers during a restore.
+	// Keep is the retention time of deletions. FireTriggers enables the application's
+	// triggers during a restore.
 	Keep         time.Duration
 	FireTriggers bool
 	// Leases grants the leases of the queues. Key returns the lease key of a database's
@@ -78,7 +78,7 @@ type Report struct {
 	Unit *Unit `json:"deletion"`
 	// Restored counts the rows that this call restored.
 	Restored int64 `json:"restored"`
-	// Left has the first mostLeft rows that were not restored. LeftRows counts all of
+	// Left holds the first mostLeft rows that were not restored. LeftRows counts all of
 	// them.
 	Left     []Left `json:"left"`
 	LeftRows int64  `json:"left_rows"`
@@ -202,10 +202,10 @@ type work struct {
 	db     database.Database
 	tx     pgx.Tx
 	silent bool
-	// deleted has the groups to insert, parents first. changed has the groups to update,
-	// the newest change first.
+	// deleted holds the groups to insert, parents first. changed holds the groups to
+	// update, the newest change first.
 	deleted, changed []*restored
-	// tables has the table of each layout, by the layout's ID. The table is nil if it
+	// tables holds the table of each layout, by the layout's ID. The table is nil if it
 	// does not exist.
 	tables map[int64]*table
 	// sets caches the results of laterSets by table and columns.
@@ -221,9 +221,9 @@ type restored struct {
 	// restored.
 	pending []int32
 	back    restoredRows
-	// left has the reason for each row that is not restored. later has the rows that can
-	// be restored only after a later deletion is undone, each with the row of that
-	// deletion.
+	// left holds the reason for each row that is not restored. later holds the rows that
+	// can be restored only after a later deletion is undone, each with the row that the
+	// later deletion saved.
 	left  map[int32]string
 	later map[int32]laterRow
 }
@@ -323,7 +323,7 @@ func (e *Engine) point(name string) error {
 	return e.Reached(name)
 }
 
-// prepare locks the kept rows and the tables, and groups the sets.
+// prepare locks the saved rows and the tables, and groups the sets.
 func (w *work) prepare(ctx context.Context, sets []*set) error {
 	if err := w.lock(ctx, sets); err != nil {
 		return err
@@ -370,8 +370,8 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 	return nil
 }
 
-// lock locks the kept rows, so that their partition is not dropped, and the tables
-// against changes of their definition.
+// lock locks the saved rows, so that their partition is not dropped. It also locks the
+// tables against changes of their definition.
 func (w *work) lock(ctx context.Context, sets []*set) error {
 	all, by := groupOf(sets...), map[int64]*set{}
 	for _, s := range sets {

@@ -9,8 +9,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A DELETE of 6,000 rows is kept in two sets with one ID. If one of the parents is not
-// restored, the tombstone of that parent is kept.
+// The 6,000 rows of one DELETE are saved in two sets with one ID. If one of the parents
+// is not restored, its tombstone is not deleted.
 func TestDeletedParentKeepsTombstone(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -25,8 +25,8 @@ func TestDeletedParentKeepsTombstone(t *testing.T) {
 		b.Rows("SELECT primary_key_value::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
 }
 
-// If two deletions share a batch and one is forgotten, the tombstones of the other keep
-// their origin. Rows that are deleted later are still kept for the other deletion.
+// If two deletions share a batch and one is forgotten, the tombstones of the other do not
+// lose their origin. Rows that are deleted later are still saved for the other deletion.
 func TestForgetLeavesTombstonesOfOtherDeletions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")

@@ -19,12 +19,12 @@ import (
 // group is a list of similar sets, which one statement reads together. The rows of all
 // its sets are numbered consecutively from 1.
 type group struct {
-	// set is the first set. All sets of the group have the same layout, kept columns and
+	// set is the first set. All sets of the group have the same layout, saved columns and
 	// changed columns.
 	*set
 
 	sets []*set
-	// before has, for each set, the number of rows in the sets before it.
+	// before holds, for each set, the number of rows in the sets before it.
 	before []int32
 	rows   int32
 }
@@ -75,12 +75,12 @@ func (g *group) args(rows []int32, more ...any) []any {
 // inMask is the SQL condition that is true for the rows in the mask $4.
 const inMask = "($4::pg_catalog.bool[] IS NULL OR ($4::pg_catalog.bool[])[r.ctid])"
 
-// texts is the array type of columns whose kept values are read as texts.
+// texts is the array type of columns whose saved values are read as texts.
 const texts = "pg_catalog.text[]"
 
 // from returns the FROM item r with the group's rows. It has the columns with the given
 // indexes in the layout, or all columns. The column ctid, whose name no other column can
-// have, is the row's number. array_cat decompresses the kept texts once. Without it, the
+// have, is the row's number. array_cat decompresses the saved texts once. Without it, the
 // server would decompress all of them for each column.
 func (g *group) from(columns ...int) string {
 	terms := []string{"u.before OPERATOR(pg_catalog.+) pg_catalog.generate_series(1, u.rows) AS ctid"}
@@ -120,7 +120,7 @@ func (g *group) value(t *table, at int, kind string) string {
 	return t.parse(g.on.Names, value, kind)
 }
 
-// parse returns an expression that converts a kept text to a type.
+// parse returns an expression that converts a saved text to a type.
 func (t *table) parse(names pgcatalog.Names, kept, kind string) string {
 	switch {
 	case slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, kind):
@@ -151,13 +151,13 @@ type table struct {
 	Numbers []int16
 	Columns []string
 	Types   []string
-	// Wrapped has the types of columns that are composite types or domains.
+	// Wrapped holds the types of columns that are composite types or domains.
 	Wrapped []string
 	// Deferrable is the name of a deferrable unique key, or empty.
 	Deferrable string
 
 	keys []foreignKey
-	// own has the comparison of each column of the primary key, by name.
+	// own holds the comparison for each column of the primary key, by column name.
 	own map[string]pgcatalog.Comparison
 }
 
@@ -224,7 +224,7 @@ func (t *table) currentColumn(l *layout, column int) (name, kind string) {
 }
 
 // layoutColumn returns the index in the layout of a column of the current table, or -1 if
-// the column was not kept.
+// the column was not saved.
 func (t *table) layoutColumn(l *layout, column string) int {
 	for at := range l.Columns {
 		if name, _ := t.currentColumn(l, at); name == column {
@@ -267,7 +267,7 @@ func (t *table) retyped(s *set) *set {
 	return &one
 }
 
-// within runs do in a transaction that has the settings for kept values. do must only
+// within runs do in a transaction that has the settings for saved values. do must only
 // read.
 func (e *Engine) within(ctx context.Context, db database.Database, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
@@ -283,7 +283,7 @@ func (e *Engine) keysOf(ctx context.Context, g *group, columns []string, rows []
 	at, terms := make([]int, len(columns)), make([]string, len(columns))
 	for i, column := range columns {
 		if at[i] = g.column(column); at[i] < 0 {
-			return nil // The column is not kept, so children cannot be found.
+			return nil // The column is not saved, so children cannot be found.
 		}
 		terms[i] = fmt.Sprintf("pg_catalog.array_agg(r.%s::pg_catalog.text ORDER BY r.ctid)", pgcatalog.Quote(column))
 	}

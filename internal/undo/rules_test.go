@@ -8,7 +8,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Postgres rejects a statement that keeps rows of a table with rules. The rows are not
+// Postgres rejects a statement that saves rows of a table with rules. The rows are not
 // deleted or changed until the rule is dropped.
 func TestCleanUpWaitsForTablesWithRules(t *testing.T) {
 	t.Parallel()

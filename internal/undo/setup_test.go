@@ -21,15 +21,15 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bundle is a test database that keeps deletions, with its definitions and an undo
+// bundle is a test database that saves deletions, with its definitions and an undo
 // engine.
 type bundle struct {
 	*dbtest.DB
 
 	definitions string
 	engine      *undo.Engine
-	// exclude are the columns that workers do not keep. maxRow is the size limit for a
-	// kept row.
+	// exclude are the columns that workers do not save. maxRow is the size limit for a
+	// saved row.
 	exclude []string
 	maxRow  int
 	// waits makes the cleanup defer parents that have a child row larger than maxRow.
@@ -37,7 +37,7 @@ type bundle struct {
 	// run starts.
 	waits     bool
 	beforeRun string
-	// off makes the worker keep no rows, as if its configuration had no undo.
+	// off makes the worker save no rows, as if its configuration had no undo.
 	off bool
 	// victim, if set, is the simulated process that is killed in the next run of the
 	// worker.
@@ -106,7 +106,7 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	return engine.Run(t.Context())
 }
 
-// delete deletes rows, runs the worker, and returns the ID of the newest kept deletion,
+// delete deletes rows, runs the worker, and returns the ID of the newest saved deletion,
 // or 0 if there is none.
 func (b *bundle) delete(t *testing.T, rows string) int64 {
 	b.Exec("DELETE FROM " + rows)

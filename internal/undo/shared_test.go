@@ -11,8 +11,8 @@ import (
 	"sexton/internal/undo"
 )
 
-// undo_rotate keeps the marks of restored rows. If a restored row is deleted again, a
-// second restore of the first deletion therefore does not restore it.
+// undo_rotate does not delete the marks of restored rows. If a restored row is deleted
+// again, a second restore of the first deletion therefore does not restore it.
 func TestRotationKeepsRestoredMarks(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -25,7 +25,7 @@ func TestRotationKeepsRestoredMarks(t *testing.T) {
 }
 
 // If a child is a partition of a tracked table, the batch and the trigger of that table
-// keep each row only once.
+// save each row only once.
 func TestRowsOfAPartitionAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -112,7 +112,7 @@ func TestDeletionsOfCopiedDatabasesAreNotMixed(t *testing.T) {
 	require.EqualValues(t, 1, b.restore(t, id).Restored)
 }
 
-// List does not read the kept rows of batches that several deletions share, and counts
+// List does not read the saved rows of batches that several deletions share, and counts
 // all of their rows for each deletion. Show, and List for partly restored deletions,
 // count only the deletion's own rows.
 func TestListCountsSharedRows(t *testing.T) {

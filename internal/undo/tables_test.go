@@ -10,8 +10,8 @@ import (
 	"sexton/triggers"
 )
 
-// Only projects are kept by configuration. Rows of issues are kept if they are deleted
-// with a project, and not if they are deleted directly.
+// Only rows of projects are saved by configuration. Rows of issues are saved if they are
+// deleted with a project, and not if they are deleted directly.
 func TestRowsBelowKeptTable(t *testing.T) {
 	t.Parallel()
 	c := setup(t, tree, treeDefinitions, "projects", "issues")
@@ -31,7 +31,7 @@ func TestRowsBelowKeptTable(t *testing.T) {
 	require.Equal(t, want, c.all(treeTables...))
 }
 
-// A DELETE on a parent also deletes rows of inheriting tables. These are not kept,
+// A DELETE on a parent also deletes rows of inheriting tables. These are not saved,
 // because a restore would insert them into the parent. Batches and foreign keys delete
 // only rows of the table itself.
 func TestRowsOfInheritingTablesAreNotKept(t *testing.T) {

@@ -19,8 +19,8 @@ func setsTo(parent, target string, value int) string {
 		parent, target, value)
 }
 
-// After a restore, workers do not delete children because of a parent that never existed,
-// and do not change rows again that the application has changed.
+// After a restore, workers do not delete a child only because another definition has no
+// parent for it. They do not change rows again that the application has changed.
 func TestRestoreCausesNoCleanUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t, threeParents,

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// values has values of each kind of built-in type and of the application's own types.
+// values holds values of each kind of built-in type and of the application's own types.
 var values = map[string][]string{
 	"boolean": {"true"}, "bytea": {`'\x00ff10'`, "''"}, `"char"`: {"'x'"}, "name": {"'n'"},
 	"bigint": {"-9223372036854775808"}, "smallint": {"-1"},

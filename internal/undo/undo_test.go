@@ -67,7 +67,7 @@ func TestRowsThatCannotBeRestoredAreReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change string
-		// left has the table, key and reason of each row that is not restored. restored
+		// left holds the table, key and reason of each row that is not restored. restored
 		// is the number of restored rows.
 		left     [][3]string
 		restored int64
@@ -154,7 +154,7 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 `, "authors")
 }
 
-// Forget deletes all kept values of a deletion. Other deletions can still be restored.
+// Forget deletes all saved values of a deletion. Other deletions can still be restored.
 func TestForgetLeavesOtherDeletions(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -189,7 +189,7 @@ func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
 		b.Rows("SELECT id::text, coalesce(title, 'NULL') FROM books ORDER BY id"))
 }
 
-// A worker whose configuration has no undo yet deletes children without keeping them. The
+// A worker whose configuration has no undo yet deletes children without saving them. The
 // deletion is incomplete.
 func TestWorkerWithoutUndoMakesDeletionIncomplete(t *testing.T) {
 	t.Parallel()
@@ -228,7 +228,7 @@ func TestWorkerWithoutUndoBeginsDeletion(t *testing.T) {
 }
 
 // If a session sets only sexton.run, as batches of other jobs do, the rows that it
-// deletes and their children are not kept.
+// deletes and their children are not saved.
 func TestBatchesOfOtherJobsKeepNoRows(t *testing.T) {
 	t.Parallel()
 	b := library(t)
