@@ -23,8 +23,8 @@ import (
 //     it has reconnected, the subscription queries for due rows and inserts another job.
 //   - The fetch of a job: the job is available again and runs a second time. The second
 //     run finds that the first run still has the lease or has raised the fence.
-//   - The end of a job: the job counts as running by this worker, whose heartbeat gives
-//     back jobs that no goroutine works on.
+//   - The end of a job: the job counts as running on this worker. The worker's heartbeat
+//     returns jobs that no goroutine works on to the queue.
 //   - A lease or a fence: all batches under its token are lost, too. The token is granted
 //     a second time. Its first holder can neither renew nor release the lease of the
 //     second holder. On a connection that is younger than its lease, the first holder
@@ -34,8 +34,8 @@ import (
 //     processes wait until it does, or until the lease expires.
 //   - The end of a run that changed nothing: a later run of its kind closes it. The
 //     commits that end other runs wait for the disk, so no commit before them is lost.
-//   - A tick: its job is lost with it, because one transaction has both. The next leader,
-//     or the next check of this one, inserts the job again.
+//   - A tick: its job is lost with it, because one transaction inserts both. The next
+//     leader, or the next check of this one, inserts the job again.
 //
 // With several databases, two of them may be on different servers, or move there while
 // the worker runs. A crash of one server could then grant a token twice while a batch
@@ -76,9 +76,9 @@ func ForWork(ctx context.Context, databases []Database) error {
 				return ctx.Err()
 			}
 			if async = err == nil; async {
-				// The settings are start-up parameters instead of SET statements. An
-				// undetected pooler would pass a session with a changed setting to the
-				// application. It refuses or drops start-up parameters.
+				// The settings are start-up parameters instead of SET statements. After a
+				// SET, an undetected pooler could pass the changed session to the
+				// application. A pooler refuses or drops start-up parameters.
 				settings.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
 				// The SQL function commit_mode reads this setting.
 				settings.ConnConfig.RuntimeParams["sexton.synchronous_commit"] = wait

@@ -17,15 +17,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// Database has the connections of one configured database.
+// Database holds the connections of one configured database.
 type Database struct {
 	// Name is the name of the database in the configuration.
 	Name  string
 	Pool  *pgxpool.Pool
 	Names pgcatalog.Names
-	// Direct has the settings of connections past a transaction pooler, for work that
-	// needs its own session. Sessions is a pool of such connections. Without a direct
-	// URL, Sessions is Pool.
+	// Direct holds the settings of connections past a transaction pooler, for work that
+	// needs its own session. Sessions is a pool of connections past the pooler. Without a
+	// direct URL, Sessions is Pool.
 	Direct   *pgx.ConnConfig
 	Sessions *pgxpool.Pool
 
@@ -82,10 +82,10 @@ func LockTimeout(wait time.Duration) Option {
 }
 
 // Open connects with a pool of at most maxConns connections and checks that the server
-// answers. It also checks the direct URL, which is used for Database.Direct. An empty
-// direct URL means url. The error is a *SettingsError, an *UnreachableError, or ctx's. If
-// the error is an *UnreachableError, the returned database is open: its pool connects
-// when the server answers.
+// answers. It also checks the direct URL, which is used for Database.Direct. If the
+// direct URL is empty, url is used instead. The error is a *SettingsError, an
+// *UnreachableError, or the error of ctx. If the error is an *UnreachableError, the
+// returned database is open: its pool connects when the server answers.
 func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, maxConns int32,
 	options ...Option,
 ) (Database, error) {
@@ -157,7 +157,8 @@ func openAs(
 	return db, err
 }
 
-// Ping checks that the server answers. The error is an *UnreachableError, or ctx's.
+// Ping checks that the server answers. The error is an *UnreachableError, or the error of
+// ctx.
 func (d Database) Ping(ctx context.Context) error {
 	err := d.Pool.Ping(ctx)
 	switch {

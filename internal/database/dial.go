@@ -20,8 +20,8 @@ const deadAfter = 15 * time.Second
 type dialer struct {
 	net.Dialer
 
-	// pooled reports that connections go through a pooler. It is valid if known is true,
-	// after the first connection.
+	// pooled reports that connections go through a pooler. pooled is valid only if known
+	// is true, which is the case after the first connection.
 	known, pooled atomic.Bool
 }
 

@@ -108,7 +108,8 @@ func TestConnectionsDetectADeadPeer(t *testing.T) {
 	direct := pgtest.ConnectAs(t, db.Direct)
 
 	for _, conn := range []*pgx.Conn{pooled.Conn(), direct} {
-		// The connection is closed 15 s after the last answer, whether it waits or sends.
+		// The client closes the connection 15 s after the server's last response, both
+		// while it waits and while it sends.
 		require.Equal(t, 5, socketOption(t, conn, syscall.TCP_KEEPIDLE))
 		require.Equal(t, 5, socketOption(t, conn, syscall.TCP_KEEPINTVL))
 		require.Equal(t, 2, socketOption(t, conn, syscall.TCP_KEEPCNT))

@@ -71,8 +71,8 @@ type Match string
 // when the key of their parent changes.
 type OnUpdate string
 
-// The options of a foreign key that differ from the defaults of Postgres have these
-// names.
+// These constants are the options of a foreign key that differ from the defaults of
+// Postgres.
 const (
 	Deferred Initially = "deferred"
 	Full     Match     = "full"
@@ -181,7 +181,7 @@ const maxIdentifier = 63
 
 // ParseName parses a table name. It splits schema.table at the first dot and keeps the
 // case of letters. A part in double quotes, with "" for a quote in it, may contain dots:
-// "my.schema"."my.table". The error has no subject, such as "is empty".
+// "my.schema"."my.table". The error is a phrase without a subject, such as "is empty".
 func ParseName(text string) (Name, error) {
 	first, rest, qualified, err := namePart(text, true)
 	name, parts := Name{Table: first}, []string{first}

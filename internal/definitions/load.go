@@ -175,8 +175,8 @@ func (r *reader) conflicts() {
 	}
 }
 
-// identity returns a text that must be unique among definitions. It ignores the order of
-// conditions.
+// identity returns a string that must be unique among definitions. It ignores the order
+// of conditions.
 func identity(d Definition) string {
 	conditions := render.Each(d.Conditions, func(c Condition) string { return fmt.Sprintf("%q=%q", c.Column, c.Value) })
 	slices.Sort(conditions)

@@ -206,7 +206,7 @@ func TombstonesOf(all *Connections, db database.Database) loosefk.Tombstones {
 	return loosefk.Tombstones{DB: db.Pool, Names: db.Names, Bounds: BoundsOf(all), Wake: WakeLooseForeignKeys}
 }
 
-// BoundsOf returns the timeouts of statements on the table of tombstones.
+// BoundsOf returns the statement and lock timeouts for the table of tombstones.
 func BoundsOf(all *Connections) loosefk.Bounds {
 	settings := all.Config.Jobs
 	return loosefk.Bounds{StatementTimeout: settings.StatementTimeout, LockTimeout: settings.LockTimeout}
@@ -218,8 +218,8 @@ func WakeLooseForeignKeys(ctx context.Context, tx pgx.Tx) error {
 }
 
 // Beat sends heartbeats until stop is called, so that the leases of this process are
-// freed if it dies. It first frees the leases of dead processes, because there may be no
-// worker that does.
+// freed if it dies. It first frees the leases of dead processes, because no worker may be
+// running.
 func Beat(ctx context.Context, all *Connections, id string, log *slog.Logger) (stop func(), err error) {
 	heart := &heartbeat.Heart{
 		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log,

@@ -22,7 +22,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Connections has the opened databases of a configuration.
+// Connections holds the opened databases of a configuration.
 type Connections struct {
 	Config    *config.Config
 	Databases []database.Database
@@ -232,7 +232,7 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 }
 
 // unknownParents returns a problem for each entry of undo.tables that is not a parent of
-// any definition, because no rows would be kept for it.
+// any definition, because undo would save no rows for it.
 func unknownParents(c *config.Config, defs []definitions.Definition) (found problem.List) {
 	known := render.Each(defs, func(d definitions.Definition) string { return d.Parent.Table })
 	for i, name := range c.LooseForeignKeys.Undo.Tables {
@@ -258,7 +258,7 @@ func (c *Connections) Sites() []loosefk.Site {
 	return sites
 }
 
-// Bound has the definitions that were resolved in the databases.
+// Bound holds the definitions that were resolved in the databases.
 type Bound struct {
 	*Connections
 
@@ -266,12 +266,12 @@ type Bound struct {
 	// Parents maps each database to its parents.
 	Parents  map[string][]*loosefk.Parent
 	Warnings problem.List
-	// held has the errors of configurations that do not fit the databases. A worker omits
-	// the affected work.
+	// held maps a kind in one or all databases to the errors of its configuration that
+	// does not fit the databases. A worker omits the affected work.
 	held map[place]problem.List
 }
 
-// Undo returns the engine that lists and restores kept deletions.
+// Undo returns the engine that lists and restores saved deletions.
 func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine {
 	settings := b.Config.LooseForeignKeys.Undo
 	return &undo.Engine{
@@ -309,8 +309,8 @@ func BindUsable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).bindFitting(ctx, c)
 }
 
-// Files has the content of the definition files. A worker starts with the content that it
-// has validated, because the files may change.
+// Files holds the content of the definition files. A worker starts with the content that
+// it has validated, because the files may change.
 type Files struct {
 	definitions []definitions.Definition
 	wrong       error
@@ -396,7 +396,8 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 // place identifies a kind in one database, or in all databases if database is empty.
 type place struct{ kind, database string }
 
-// hold records warnings, and the errors of a kind.
+// hold appends the warnings in found to Warnings, and stores the errors for a kind and
+// database.
 func (b *Bound) hold(at place, found problem.List) {
 	b.Warnings = append(b.Warnings, found.Only(problem.Warning)...)
 	if wrong := found.Only(problem.Error); len(wrong) > 0 {
@@ -404,7 +405,7 @@ func (b *Bound) hold(at place, found problem.List) {
 	}
 }
 
-// RecordedParents returns the parents of a database with their names in tombstones.
+// RecordedParents returns the names of a database's parents as tombstones record them.
 func (b *Bound) RecordedParents(_ context.Context, db database.Database) ([]string, error) {
 	return cleanup.RecordedNames(b.Parents[db.Name]), nil
 }

@@ -111,7 +111,7 @@ type TriggerReport struct {
 	// Audit lists the child tables of new definitions. Parents of their rows may have
 	// been deleted before the installation.
 	Audit []string `json:"audit,omitempty"`
-	// Generations has the changed generations. Only the report of the jobs database has
+	// Generations holds the changed generations. Only the report of the jobs database has
 	// entries.
 	Generations []riverjobs.MovedGeneration `json:"generations,omitempty"`
 }

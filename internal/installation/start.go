@@ -23,7 +23,7 @@ import (
 // MissingPrivileges returns the missing privileges that prevent a definition from
 // running. name is the database of the definition's parent, and the children may be in
 // any database. A privilege that is missing only on some partitions is omitted: the run
-// logs it and holds those partitions.
+// logs it and does not process those partitions.
 func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.List, error) {
 	var missing problem.List
 	for _, db := range all.Databases {
@@ -96,7 +96,7 @@ func StartupWarnings(ctx context.Context, all *Bound, db database.Database) ([]s
 }
 
 // NoteHeld logs the parts of the configuration that do not fit the databases, and stores
-// them in bindings for the status.
+// them in bindings, so that the status shows them.
 func (b *Bound) NoteHeld(ctx context.Context, bindings *riverjobs.Bindings, log *slog.Logger) {
 	for at, problems := range b.held {
 		texts := make([]string, len(problems))
@@ -130,8 +130,8 @@ func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool)
 	return f.bindFitting(ctx, c)
 }
 
-// Await waits until a database that was down at the start can be used, notes its parents,
-// and returns true. It returns false if ctx ends first.
+// Await waits until a database that was down at the start can be used, stores its parents
+// in bindings, and returns true. It returns false if ctx ends first.
 func (b *Bound) Await(ctx context.Context, name string, bindings *riverjobs.Bindings, log *slog.Logger) bool {
 	db := b.Database(name)
 	if b.Down[db.Name] == nil {

@@ -86,8 +86,8 @@ func TestAdaptiveFailingRowOfALargeParent(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE P0001: child 12500 is poisoned"}}, b.tombstones())
 }
 
-// If a trigger or rule keeps or restores rows, the run ends, and the tombstone is kept
-// with an attempt and an error that names the cause.
+// If a trigger or rule prevents the deletion of rows or inserts them again, the run ends,
+// and the tombstone is kept with an attempt and an error that names the cause.
 func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
 	keep := func(condition string) string { return dbtest.OnRow("DELETE", "children", condition, "RETURN NULL;") }
@@ -193,7 +193,7 @@ func TestRowLimitsAreExact(t *testing.T) {
 	})
 }
 
-// With a duty of a quarter, a run takes about four times as long as without pauses.
+// With a duty of 25%, a run takes about four times as long as without pauses.
 func TestAdaptiveDutyPauses(t *testing.T) {
 	t.Parallel()
 	var took []time.Duration

@@ -170,7 +170,7 @@ func TestAuditWhileParentsChange(t *testing.T) {
 	})
 }
 
-// If another audit repairs a key after this one has read it, and a pass removes the
+// If another audit repairs a key after this audit has read it, and a pass removes the
 // tombstone, this audit does not insert the tombstone again.
 func TestConcurrentRepairs(t *testing.T) {
 	t.Parallel()

@@ -63,8 +63,8 @@ func setupOrphans(t *testing.T, condition string) bundle {
 	return b
 }
 
-// execUntracked runs a statement that deletes parents without tombstones, as TRUNCATE
-// with ignore or a detached partition does.
+// execUntracked runs a statement that deletes parents without tombstones, like TRUNCATE
+// with the setting truncate: ignore, or a deletion in a detached partition.
 func (b bundle) execUntracked(sql string) {
 	b.Exec("SET session_replication_role = replica; ALTER TABLE parents DISABLE TRIGGER sexton_track; " + sql +
 		"; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_track; RESET session_replication_role")

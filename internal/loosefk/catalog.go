@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// catalog has the tables of a database that definitions name.
+// catalog holds the tables of a database that definitions name.
 type catalog struct {
 	schema    string
 	relations map[definitions.Name]*pgcatalog.Relation
@@ -202,9 +202,10 @@ func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (orde
 //
 // A table's row in pg_class gets a new xmin with nearly every change of its definition,
 // but not with new statistics, which are written in place. A renamed column or a new
-// index does not change that row, so the fingerprint also has the columns and indexes. It
-// has all partitions, so it changes if one is attached or detached. It has the OID of the
-// function that records keys, because each recorded key has a function of its own.
+// index does not change that row, so the fingerprint also includes the columns and
+// indexes. It includes all partitions, so it changes if one is attached or detached. It
+// includes the OID of the function that records keys, because each recorded key has a
+// function of its own.
 func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
 	var fingerprint string
 	row := database.After(ctx, db, database.GenericPlan, statement("fingerprint"), tablesIn(name, parents))

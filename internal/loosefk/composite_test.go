@@ -24,8 +24,8 @@ func setupComposite(t *testing.T, tables, definitionsYAML string, tracked ...str
 // byPair is a definition whose children refer to parents by a and b.
 const byPair = "children: [{table: parents, column: [a, b], on_delete: async_delete}]"
 
-// compositeKind has the types of the key columns of a parent and a child, and values for
-// each column.
+// compositeKind holds the types of the key columns of a parent and a child, and values
+// for each column.
 type compositeKind struct {
 	name             string
 	a, b             string

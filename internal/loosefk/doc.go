@@ -9,10 +9,10 @@
 //
 // A Reference is a bound definition. A leaf is a table with rows of a child: the child
 // itself or one of its partitions. An edge is a reference on one leaf. The horizon of a
-// database is a time before which no open transaction of that database began.
+// database is a time at or after which all its open transactions began.
 //
 // Invariant: a tombstone is only removed in a transaction that finds no children of it in
 // the parent's database, after those in other databases were deleted or changed. The
-// exception is a key that the parent has again, whose children are kept. A run can be
+// exception is a key whose parent row exists again: its children are kept. A run can be
 // killed at any point, and two can run at the same time: the fence lets only one commit.
 package loosefk

@@ -47,8 +47,8 @@ func (a Adaptive) on() bool { return a.Target > 0 }
 
 // Engine cleans up after the deleted parents of one database.
 type Engine struct {
-	// Database is the name of the database, and Pace the name of the pace. The statistics
-	// have both as labels.
+	// Database is the name of the database. Pace is the name of the pace. Both are labels
+	// of the statistics.
 	Database string
 	Pace     string
 	Limits   Limits
@@ -75,8 +75,8 @@ type Engine struct {
 	// Sizes holds the sizes of chunks and statements that earlier runs of the process
 	// have learned.
 	Sizes *drain.Sizes
-	// Undo makes batches keep the rows that they delete or change, if the trigger has
-	// kept the deleted parent row.
+	// Undo makes batches save the rows that they delete or change, if the trigger has
+	// saved the deleted parent row.
 	Undo bool
 	// Progress, if set, is called with the statistics after every batch, and when the
 	// reason for waiting changes. It must not retain the statistics.
@@ -225,8 +225,8 @@ func (r *run) edges(reference *Reference) []*drain.Edge {
 	return edges
 }
 
-// limit returns the maximum number of rows that one statement deletes or updates, or 0 if
-// package drain chooses the number.
+// limit returns the maximum number of rows that one statement deletes or updates. It
+// returns 0 if package drain chooses the number.
 func (r *Reference) limit(adaptive bool) int {
 	switch {
 	case r.Definition.DeleteLimit > 0 && !r.Updates():

@@ -139,8 +139,9 @@ func TestHiddenChildrenDoNotCountAsDeleted(t *testing.T) {
 	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
 }
 
-// A child's trigger may read a table with policies, as for the application. Policies on
-// another child keep only the rows of that child from being deleted.
+// A child's trigger may read a table with row-level security, as in sessions of the
+// application. Row-level security on another child table only prevents the deletion of
+// the rows of that table.
 func TestATriggerReadsATableWithPolicies(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {

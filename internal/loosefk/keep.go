@@ -13,7 +13,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// markUnkept records that not all rows of these deletions are kept for undo. A worker
+// markUnkept records that not all rows of these deletions are saved for undo. A worker
 // with undo turned off calls markUnkept before it changes the first row: if that worker
 // is killed, a worker with undo turned on may finish the deletion. The mark is on disk
 // before rows in other databases change, because they are committed separately.
@@ -28,8 +28,8 @@ func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
 }
 
 // Keep sets the field Keep of the references to children in one database, so that
-// statements store the rows that they delete or change for undo. how has the settings of
-// undo.
+// statements save, for undo, the rows that they delete or change. how holds the settings
+// of undo.
 func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database string, parents []*Parent,
 	how dml.Keep,
 ) error {

@@ -22,7 +22,7 @@ type Parent struct {
 	// Recorded is the name that the tracking trigger writes into tombstones.
 	Recorded   string
 	References []*Reference
-	// keys has the columns of the key with the comparisons of their unique index.
+	// keys holds the columns of the key with the comparisons of their unique index.
 	keys []pgcatalog.Key
 }
 
@@ -48,20 +48,21 @@ type Reference struct {
 	// BrokenLeaves maps the OID of each leaf on which the role lacks privileges to the
 	// reason. The other leaves are cleaned up.
 	BrokenLeaves map[uint32]string
-	// Keep, if set, describes how statements keep the rows that they delete or change.
+	// Keep, if set, describes how statements save the rows that they delete or change.
 	// All edges of the reference share useReturning, see drain.Edge.UseReturning.
 	Keep         *dml.Keep
 	useReturning bool
 	// noIndexReason is the reason for which statements cannot use any index on the
 	// columns, or "".
 	noIndexReason string
-	// Order has the positions of the columns in the order of an index. Stepped reports
+	// Order holds the positions of the columns in the order of an index. Stepped reports
 	// that all leaves have an index in that order with all keys, so that an audit can
 	// read it key by key.
 	Order   []int
 	Stepped bool
-	// Own has the comparison of each column with values of its own type. Types has the
-	// declared types, and Bases the same without length, precision and domain.
+	// Own holds the comparison of each column with values of its own type. Types holds
+	// the declared types. Bases holds the same types without length, precision and
+	// domain.
 	Own          []pgcatalog.Comparison
 	Types, Bases []string
 }

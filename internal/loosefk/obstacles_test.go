@@ -38,8 +38,9 @@ ALTER SEQUENCE tries RESTART;` +
 const timedOut = "PERFORM pg_sleep(0.1); RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';"
 
 // The children of the table parents have all obstacles, and the children of neighbors
-// have none. The latter are deleted after a limited number of statements on the former.
-// All other rows are deleted too, or their tombstone has an error.
+// have none. The children of neighbors are deleted after a limited number of statements
+// on the children of parents. All other rows are deleted too, or their tombstone has an
+// error.
 func TestAllObstaclesTogether(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+obstacleTables,

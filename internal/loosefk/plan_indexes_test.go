@@ -58,8 +58,8 @@ func TestPlanFindsUsableIndexes(t *testing.T) {
 			"CREATE INDEX x ON children (parent_id) WHERE other > 0", plain, "parent_id",
 			"x is partial: its predicate (other > 0) is not known to hold when the statement is planned",
 		},
-		// The engine passes values as parameters, so Postgres cannot tell that the
-		// predicate holds.
+		// The engine passes values as parameters, so Postgres cannot prove that the
+		// predicate is true.
 		"partial by the condition": {
 			"CREATE INDEX x ON children (parent_id) WHERE kind = 'A'", conditional, "parent_id",
 			"x is partial: its predicate (kind = 'A'::text)",

@@ -237,7 +237,7 @@ func TestPlanContinuesAfterAnUnreadableTable(t *testing.T) {
 }
 
 // If another session has locked a table, the plan waits for the statement timeout at
-// most, and has a finding.
+// most, and then reports a finding.
 func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	db := newDB(t, parentsAndChildren)

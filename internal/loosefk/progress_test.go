@@ -29,9 +29,9 @@ func (b bundle) tries(t *testing.T) int64 {
 }
 
 // deleteNeighbors deletes the rows of neighbors after the first batch that deleted
-// children. first is the number of statements that had been tried on children before
-// that. late is the number of statements that had been tried when the children of
-// neighbors were deleted.
+// children. first is the number of statements that had been tried on children before the
+// rows of neighbors were deleted. late is the number of statements that had been tried
+// when the children of neighbors were deleted.
 func (b bundle) deleteNeighbors(t *testing.T) (first, late *int64) {
 	first, late = new(int64), new(int64)
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {

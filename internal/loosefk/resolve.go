@@ -20,9 +20,9 @@ import (
 // parents of each database, by database name. Names without a schema belong to the
 // database's schema. If a query in a database fails, the error is a *SiteError.
 //
-// The problems are those that cannot be found without a database. Errors are a missing
-// table or column, types that cannot be compared, NOT NULL with async_nullify, and a
-// partition as parent. A warning is a foreign-key column without an index.
+// Resolve only reports problems that cannot be found without a database. Errors are a
+// missing table or column, types that cannot be compared, NOT NULL with async_nullify,
+// and a partition as parent. A warning is a foreign-key column without an index.
 //
 // A definition with an error becomes a Broken reference of its parent. If the child's
 // database cannot be reached, the reference is Unreachable. In both cases passes do not
@@ -66,7 +66,7 @@ func Resolve(ctx context.Context, sites []Site,
 
 type resolver struct {
 	sites []*site
-	// parents has the parents by database and recorded name.
+	// parents holds the parents by database and recorded name.
 	parents  map[string]map[string]*Parent
 	broken   []*Reference
 	problems problem.List

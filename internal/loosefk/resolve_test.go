@@ -144,7 +144,7 @@ func TestResolveOfWholeFiles(t *testing.T) {
 	db := newDB(t, catalogTables)
 	for name, test := range map[string]struct {
 		definitions string
-		// errors has all errors. warnings are only compared if some are given.
+		// errors holds all errors. warnings are only compared if some are given.
 		errors, warnings []string
 	}{
 		"duplicates with different spelling": {definitions: `

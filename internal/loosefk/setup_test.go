@@ -28,7 +28,7 @@ type bundle struct {
 	*dbtest.DB
 
 	engine *loosefk.Engine
-	// others has further connections that the engine may use.
+	// others holds further connections that the engine may use.
 	others []*pgx.Conn
 }
 
@@ -157,7 +157,8 @@ func (b bundle) requireClean(t *testing.T, stats *loosefk.Stats) *loosefk.Stats 
 	return stats
 }
 
-// runWhile runs the engine in the background. The returned function waits for its end.
+// runWhile runs the engine in the background. The returned function waits until the run
+// has ended.
 func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stats {
 	wait := dbtest.InBackground(func() (*loosefk.Stats, error) { return b.engine.Run(ctx) })
 	return func() *loosefk.Stats { return pgtest.Must(wait())(t) }
@@ -184,8 +185,8 @@ func (b bundle) ids(sql string) []string {
 	return render.Each(b.Rows(sql), func(row []string) string { return row[0] })
 }
 
-// parentsAndChildren has ten parents with ten children each. The id of a child is 10 ×
-// parent + n.
+// parentsAndChildren is SQL that creates ten parents with ten children each. The id of a
+// child is 10 × parent + n.
 const parentsAndChildren = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint, note text);
@@ -193,7 +194,7 @@ CREATE INDEX ON children (parent_id);
 INSERT INTO parents SELECT generate_series(1, 10);
 INSERT INTO children SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`
 
-// others is a table with one row of each parent.
+// others is SQL that creates a table with one row per parent.
 var others = dbtest.Children{Table: "others", Each: 1}.SQL()
 
 const deleteChildren = `

@@ -31,19 +31,20 @@ func statement(name string, more ...string) string {
 // source is the queue of tombstones of one database. It implements drain.Source.
 type source struct {
 	names pgcatalog.Names
-	// database is the name of the database, and remotes are the other databases with
+	// database is the name of the database. remotes are the other databases with
 	// children.
 	database string
 	remotes  map[string]*Remote
-	// parents are the resolved parents, and bound the same parents with an edge for each
-	// leaf of their references. references has the reference of each edge.
+	// parents are the resolved parents. bound are the same parents with an edge for each
+	// leaf of their references. references maps each edge to its reference.
 	parents    []*Parent
 	bound      []*drain.Parent
 	references map[*drain.Edge]*Reference
 	// fingerprint and confirmAfter are copies of the fields of Engine.
 	fingerprint  string
 	confirmAfter time.Duration
-	// failed records an error in the statistics, and counted adds counts of tombstones.
+	// failed records an error in the statistics. counted adds counts of tombstones to the
+	// statistics.
 	failed  func(f batch.Fault)
 	counted func(parent string, more ParentCounts)
 
@@ -62,7 +63,8 @@ func (s *source) text(name string, more ...string) string {
 
 // Load returns due tombstones. If a tombstone's key does not fit the parent's key
 // columns, Load records an attempt for it. The first call also compares the fingerprint
-// of the tables, and finds the tables with a trigger, rule or policy that may keep rows.
+// of the tables, and finds the tables with a trigger, rule or policy that may prevent the
+// deletion of rows.
 func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.LoadPosition, limit int,
 	recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {
@@ -139,8 +141,8 @@ func (s *source) parentNames() []string {
 	return render.Each(s.bound, func(p *drain.Parent) string { return p.Name })
 }
 
-// undoColumns is true if the table of tombstones has the column origin, and the table
-// swept the column origins, which undo needs.
+// undoColumns is true if the tables have the columns that undo needs: the table of
+// tombstones has the column origin, and the table swept has the column origins.
 type undoColumns bool
 
 // value returns the expression origin if the column exists, or else a NULL of the type
@@ -235,8 +237,9 @@ func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timest
 // without a parent row in the table swept, for a recheck.
 //
 // Earlier statements of the same transaction have deleted or changed all children that
-// they could see. If check is true, a trigger or rule may have kept or inserted children,
-// so the statement does not remove tombstones that still have children.
+// they could see. If check is true, a trigger or rule may have prevented the deletion of
+// children or inserted children, so the statement does not remove tombstones that still
+// have children.
 //
 // The key of a marked tombstone is only stored again if the recheck found a child, which
 // the setting sexton.late records.

@@ -41,7 +41,7 @@ type Stats struct {
 	Rescheduled int64 `json:"rescheduled"`
 	// Revived counts tombstones whose parent has a row again. Their children are kept.
 	Revived int64 `json:"revived"`
-	// RevivedKeys has the first keys of revived tombstones, as table and key.
+	// RevivedKeys holds the first keys of revived tombstones, as table and key.
 	RevivedKeys []string `json:"-"`
 	// Confirmed counts rechecks of removed tombstones. LateChildren counts the rows that
 	// rechecks found.

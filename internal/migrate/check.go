@@ -99,16 +99,18 @@ func (db Database) conflicts(snap snapshot) error {
 	return nil
 }
 
-// ComponentStatus compares a component's version in the database with this program's.
+// ComponentStatus describes a component's version in the database and the latest version
+// of this program.
 type ComponentStatus struct {
 	Component string `json:"component"`
 	// Enabled is false for a component that is installed but no longer configured.
 	Enabled bool  `json:"enabled"`
 	Current int64 `json:"current"`
 	Latest  int64 `json:"latest"`
-	// Pending has the migrations that Up would run, in order.
+	// Pending holds the migrations that Up would run, in order.
 	Pending []Migration `json:"pending"`
-	// FunctionsDiffer reports that the installed functions are from another release.
+	// FunctionsDiffer reports that the installed functions differ from the functions of
+	// this release.
 	FunctionsDiffer bool `json:"functions_differ,omitempty"`
 }
 

@@ -17,14 +17,14 @@ import (
 type component struct {
 	name string
 	// queue is the component's deletion table in the tracked schema, if it has one. holds
-	// describes its rows in messages. If columns is set, the application may have created
-	// the table with these columns.
+	// describes the rows of the queue in messages. If columns is set, the application may
+	// have created the queue with these columns.
 	queue, holds string
 	columns      []string
-	// needs has the application's tables that the component needs.
+	// needs holds the application's tables that the component needs.
 	needs []Need
-	// privileges has the privileges on tables of the tracked schema that the owner of the
-	// functions needs.
+	// privileges holds the privileges on tables of the tracked schema that the owner of
+	// the functions needs.
 	privileges []tablePrivileges
 	// pending describes the work that Down would discard.
 	pending pending

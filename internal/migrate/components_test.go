@@ -215,7 +215,7 @@ func TestPlaceholderUsersAreInstalledAndRemoved(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		tables string
-		// ours has the columns and indexes with Sexton's comment.
+		// ours holds the columns and indexes with Sexton's comment.
 		ours [][]string
 	}
 	columns, index := [][]string{{"blocked_by"}, {"last_error"}},

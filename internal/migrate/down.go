@@ -18,8 +18,8 @@ import (
 // transaction. In the tracked schema it removes the objects whose comments begin with
 // "Sexton:".
 //
-// If work is pending or deletions are kept for undo, Down returns an error unless force
-// is set. If other objects depend on Sexton's objects, it always returns an error. It
+// If work is pending or undo has saved deletions, Down returns an error unless force is
+// set. If other objects depend on Sexton's objects, it always returns an error. It
 // returns a *SchemaError if the schema is newer than this program.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}

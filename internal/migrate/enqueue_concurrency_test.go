@@ -87,15 +87,17 @@ func TestEnqueueWaitsForAnotherTransaction(t *testing.T) {
 	const later, lock = "'tidy', run_at => now() + interval '9 hours'", "SELECT FROM sexton.river_job FOR UPDATE"
 	const begins = "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()"
 	type example struct {
-		// before is an earlier call that has committed, and changed is a statement that
-		// changes its job afterwards. call is the call that must wait.
+		// before has the arguments of an earlier call that has committed. changed is a
+		// statement that then changes the job of that call. call has the arguments of the
+		// call that must wait, by default 'tidy'.
 		before, changed, call string
-		// first is the statement of the other transaction before call waits for it, and
-		// then its statement while call waits.
+		// first is the other transaction's statement before the call begins. then is the
+		// other transaction's statement while the call waits.
 		first, then string
 		rollsBack   bool
-		// same reports that call returns the job of the other transaction. Afterwards the
-		// job has this state, or is due in this number of hours.
+		// same reports that the waiting call must return the job of the other
+		// transaction. state is the expected state of the job afterwards. hour is the
+		// expected number of hours until the job is due.
 		same        bool
 		state, hour string
 	}
@@ -258,7 +260,7 @@ var unfinished = []rivertype.JobState{
 	rivertype.JobStateScheduled,
 }
 
-// anyArgs has the arguments of a kind that this program does not define.
+// anyArgs holds the arguments of a kind that this program does not define.
 type anyArgs struct {
 	kind   string
 	values map[string]any

@@ -23,7 +23,8 @@ func (db Database) unfit(component, fix, format string, args ...any) error {
 type PrivilegeError struct {
 	Database string
 	Role     string
-	// Missing describes the missing privilege. Grant is the statement that grants it.
+	// Missing describes the missing privilege. Grant is the statement that grants the
+	// missing privilege.
 	Missing string
 	Grant   string
 }

@@ -93,13 +93,13 @@ type Kind struct {
 	// Kind and Queue have 1 to 127 characters.
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
-	// Args has the types (Text, Bigint, Key or Boolean) of the arguments by name. All
+	// Args holds the types (Text, Bigint, Key or Boolean) of the arguments by name. All
 	// arguments together are the job's unique key. Names consist of lower-case letters,
 	// digits and underscores.
 	Args map[string]string `json:"args"`
-	// Defaults has the values of optional arguments: string, int, int64 or bool.
+	// Defaults holds the values of optional arguments: string, int, int64 or bool.
 	Defaults map[string]any `json:"defaults"`
-	// Databases has the valid values of the argument "database". It is nil if the kind
+	// Databases holds the valid values of the argument "database". It is nil if the kind
 	// has no such argument.
 	Databases []string `json:"databases,omitempty"`
 	// Cron marks a kind with a schedule. enqueue accepts no time for its jobs.

@@ -16,7 +16,7 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Roles has the names of the database roles. A name is empty if there is no such role.
+// Roles holds the names of the database roles. A name is empty if there is no such role.
 type Roles struct {
 	// Application is the role that deletes its own rows and calls functions such as
 	// enqueue.
@@ -41,8 +41,8 @@ func Grants(db Database) string {
 
 // These constants are the values of TableGrant.Referring.
 const (
-	// Directly means the tables with a foreign key to the table. Anyhow means these
-	// tables and, recursively, the tables with a foreign key to them.
+	// Directly means the tables with a foreign key to the table. Anyhow means the tables
+	// with a direct or indirect foreign key to the table.
 	Directly = "direct"
 	Anyhow   = "all"
 	// Restored means the tables whose rows native keys delete or change, over any number

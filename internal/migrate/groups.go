@@ -21,7 +21,7 @@ type Groups struct {
 	// column that overrides Period for a group.
 	Period       int
 	PeriodColumn string
-	// Rename has the columns that get a suffix when a group is marked.
+	// Rename holds the columns that get a suffix when a group is marked.
 	Rename []string
 	// MayRemove is the name of a function of the application, with or without its schema.
 	// It is empty if there is none.
@@ -39,8 +39,8 @@ func (db Database) gitlab(component string) bool {
 	return true
 }
 
-// groupTypes returns the types in Sexton's tables for the keys of groups, and of the
-// users who request their deletion.
+// groupTypes returns the column types that Sexton's tables use for group keys and for the
+// keys of users who request a deletion.
 func (db Database) groupTypes(snap snapshot) (group, user string) {
 	g := db.Groups
 	if g.Table == "" {

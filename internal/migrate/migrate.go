@@ -24,7 +24,7 @@ const schema = "sexton"
 type Database struct {
 	// Name is the name in the configuration.
 	Name string
-	// Conn has the settings of direct connections. A transaction pooler would lose the
+	// Conn holds the settings of direct connections. A transaction pooler would lose the
 	// session's advisory lock.
 	Conn *pgx.ConnConfig
 	// Sessions, if set, is a pool of direct connections. Calls that change nothing use
@@ -35,7 +35,7 @@ type Database struct {
 	// Jobs marks the jobs database, which also has the leases, the runs, the function
 	// enqueue and River's tables.
 	Jobs bool
-	// Components has the optional components of this database. All except
+	// Components holds the optional components of this database. All except
 	// LooseForeignKeys belong only to the jobs database, and need the application's
 	// tables in the tracked schema. PlaceholderUsers needs GhostUsers.
 	Components []string
@@ -45,7 +45,7 @@ type Database struct {
 	Groups Groups
 	// Owner is the role that owns the objects. If it is empty, DefaultOwner applies.
 	Owner string
-	// Kinds has the job kinds that enqueue accepts, for the jobs database.
+	// Kinds holds the job kinds that enqueue accepts, for the jobs database.
 	Kinds []Kind
 }
 
@@ -60,7 +60,7 @@ type ComponentReport struct {
 	Component string `json:"component"`
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
-	// Applied has the migrations that Up ran or Down reverted, in order.
+	// Applied holds the migrations that Up ran or Down reverted, in order.
 	Applied []Migration `json:"applied"`
 }
 
@@ -70,7 +70,7 @@ type Report struct {
 	Components []ComponentReport `json:"components"`
 	// Owner describes the owner of the objects after Up. It is nil for Down.
 	Owner *Ownership `json:"owner,omitempty"`
-	// Triggers has the triggers that Down removed. It is nil for Up.
+	// Triggers holds the triggers that Down removed. It is nil for Up.
 	Triggers *triggers.Report `json:"triggers,omitempty"`
 }
 

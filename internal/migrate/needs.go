@@ -36,15 +36,15 @@ type Column struct {
 const (
 	Integer = "integer"
 	Date    = "date"
-	// AnyKey means any supported type of keys, and SameKey the type of the key of the
-	// same table.
+	// AnyKey means any supported type of keys. SameKey means the type of the same table's
+	// key.
 	AnyKey  = "bigint, integer, uuid or text"
 	SameKey = "the type of the key"
 	// Time means any type that the column of a retention rule may have.
 	Time = "timestamptz, timestamp, date, integer or bigint"
 )
 
-// membership has the columns of GitLab's table members that define the owners of a group.
+// membership holds the columns of GitLab's table members that define the owners of a group.
 //
 //nolint:gochecknoglobals // constant
 var membership = []string{"user_id", "source_type", "source_id", "access_level", "state", "requested_at", "expires_at"}
@@ -130,7 +130,7 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, snap snapshot)
 	}
 	for _, r := range db.rules(snap) {
 		if slices.Contains(r.arguments, "") {
-			continue // A problem is reported for the unsupported type of the column.
+			continue // The check of the columns reports the unsupported type.
 		}
 		wrong, fix, err := pgcatalog.RuleProblem(ctx, on, db.TrackedSchema, r.function, "text", r.arguments...)
 		if err != nil {

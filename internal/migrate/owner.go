@@ -34,8 +34,9 @@ func (db Database) owner() string {
 	return db.Owner
 }
 
-// ownerState describes the owner's role. powerful reports that the role has superuser
-// privileges or similar privileges, and member that the current role is a member of it.
+// ownerState describes the owner's role. powerful reports that the owner's role has
+// superuser privileges or similar privileges. member reports that the current role is a
+// member of the owner's role.
 type ownerState struct{ exists, powerful, member bool }
 
 func (s *session) readOwner(ctx context.Context) (ownerState, error) {
@@ -118,7 +119,7 @@ func (g ownerGrant) revoke(owner string) string {
 }
 
 // grants returns privileges of the owner's role on the application's tables and rules. If
-// has is set it returns the privileges that the role has, and otherwise the required
+// has is set, it returns the privileges that the role has, and otherwise the required
 // privileges that it lacks.
 func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()

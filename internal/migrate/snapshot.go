@@ -67,17 +67,17 @@ type snapshot struct {
 	comment                        string
 	hasTracked, mayCreateInTracked bool
 
-	// own has the relations in the schema sexton, and tracked the tables of the tracked
-	// schema that components use. elsewhere has the qualified names of Sexton's tables in
-	// other schemas.
+	// own holds the relations in the schema sexton. tracked holds the tables of the
+	// tracked schema that components use. elsewhere holds the qualified names of Sexton's
+	// tables in other schemas.
 	own, tracked map[string]relation
 	elsewhere    map[string]string
-	// bodies has the bodies of the functions in the schema sexton.
+	// bodies holds the bodies of the functions in the schema sexton.
 	bodies map[string]string
-	// versions has the installed version of each component. A component that is not
+	// versions holds the installed version of each component. A component that is not
 	// installed is absent.
 	versions map[string]int64
-	// unmet has the problems with the application's tables and rules, by component.
+	// unmet holds the problems with the application's tables and rules, by component.
 	unmet map[string]problem.List
 }
 
@@ -230,7 +230,7 @@ func sqlText(name string) string {
 // migrateLock is the advisory lock of migrations of a database: "sexmigr" in ASCII.
 const migrateLock int64 = 0x7365786d696772
 
-// sessionSettings has the statements that make a session independent of the settings of
+// sessionSettings holds the statements that make a session independent of the settings of
 // the role and the database. The short lock_timeout limits how long statements of the
 // application wait in the lock queue while a migration waits.
 const sessionSettings = `
@@ -244,7 +244,7 @@ SET idle_in_transaction_session_timeout = 0;
 SET lock_timeout = '2s';
 `
 
-// session has the connections of a migration to a locked database.
+// session holds the connections of a migration to a locked database.
 type session struct {
 	db   Database
 	log  *slog.Logger

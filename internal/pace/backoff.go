@@ -24,15 +24,15 @@ func Backoff(failures int) time.Duration {
 // does not wait.
 type LockBackoff struct {
 	// Failures is the number of consecutive tries that met a lock. Reason describes the
-	// lock of the last of them.
+	// lock that the last try met.
 	Failures int
 	Reason   string
 
 	until time.Time
 }
 
-// Fail starts a backoff after a try that met a lock, longer after each consecutive one.
-// It does nothing during a backoff, since one try may meet several locks.
+// Fail starts a backoff after a try that met a lock. Each consecutive backoff is longer.
+// Fail does nothing during a backoff, since one try may meet several locks.
 func (b *LockBackoff) Fail(reason string) {
 	if b.Waits() {
 		return

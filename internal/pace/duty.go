@@ -69,8 +69,8 @@ type OtherSessions struct {
 	since  map[string]time.Time
 	latest time.Time
 	// found is the moving average of the share of queries that found a transaction
-	// younger than mostAge (0 to 1). count is the moving average of the number of these
-	// transactions.
+	// younger than mostAge (0 to 1). count is the moving average of the number of
+	// transactions younger than mostAge.
 	found, count float64
 	// unknown is the error of the last query, or "".
 	unknown string

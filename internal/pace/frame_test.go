@@ -16,8 +16,8 @@ import (
 )
 
 // newItems returns two pages of two items each. The functions append processed items to
-// done and failed items to deferred. The function before is called before each item. Item
-// 2 fails with fail unless it is nil.
+// done and failed items to deferred. The function before is called before each item. If
+// fail is not nil, item 2 fails with this error.
 func newItems(done, deferred *[]int, fail error, before func(item int)) pace.Items[int] {
 	left := [][]int{{1, 2}, {3, 4}}
 	return pace.Items[int]{

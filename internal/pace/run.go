@@ -30,15 +30,15 @@ const (
 // metrics can have them as labels.
 type WaitClass string
 
-// The classes are a replica that lags too much, a lock of another session, and the pause
-// after a failure that other sessions caused.
+// These constants are the classes: a replica that lags too much, a lock of another
+// session, and the pause after a failure that other sessions caused.
 const (
 	WaitReplica WaitClass = "replica"
 	WaitLock    WaitClass = "lock"
 	WaitBackOff WaitClass = "back_off"
 )
 
-// Throttle has the functions that slow a run down because of other work on the server.
+// Throttle holds the functions that slow a run down because of other work on the server.
 // Each of the functions may be nil, and must return within a second.
 type Throttle struct {
 	// Hold returns the reason for which no batch may begin now, or "". It is called
@@ -72,7 +72,7 @@ type Run struct {
 	// waits, with an empty reason. It may be nil if only Watch is called.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
-	// held is the time of the last call of Hold, and locked the time of the last lock
+	// held is the time of the last call of Hold. locked is the time of the last lock
 	// wait. owed is the time that the run must still pause.
 	held, locked time.Time
 	owed         time.Duration

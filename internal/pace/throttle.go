@@ -51,7 +51,7 @@ type target struct {
 // The zero value is ready to use.
 type ServerMemory struct {
 	mu sync.Mutex
-	// servers has the state of each server by the name of the database.
+	// servers holds the state of each server by the name of the database.
 	servers map[string]*server
 }
 

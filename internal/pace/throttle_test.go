@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// fixture has a server with only the sessions of the test, and the Share of a pass whose
-// role has no privileges.
+// fixture holds a server with only the sessions of the test, and the Share of a pass
+// whose role has no privileges.
 type fixture struct {
 	db     *pgtest.Database
 	memory ServerMemory

@@ -29,7 +29,7 @@ type Collation struct {
 }
 
 // Key returns the key with the given columns. Operator family, input type and collation
-// are those of a unique index on exactly these columns, in any order, or else of the
+// are taken from a unique index on exactly these columns, in any order, or else from the
 // primary key.
 func (r *Relation) Key(columns []string) []Key {
 	keys := render.Each(columns, func(name string) Key {
@@ -55,22 +55,22 @@ func (r *Relation) Key(columns []string) []Key {
 	return keys
 }
 
-// Comparison has the parts of SQL expressions that compare a column with values of one
+// Comparison holds the parts of SQL expressions that compare a column with values of one
 // type.
 type Comparison struct {
-	// Operator is the qualified operator for equality, and After the operator for greater
-	// than.
+	// Operator is the qualified operator for equality. After is the qualified operator
+	// for greater than.
 	Operator, After string
 	// atLeast and atMost are operators that compare the column with a key. less and more
 	// compare two keys. All four are empty if the family lacks one of them.
 	atLeast, atMost, less, more string
-	// cast is the type that the column is cast to, and value the type that keys are cast
+	// cast is the type that the column is cast to. value is the type that keys are cast
 	// to.
 	cast, value string
-	// back reports that numeric keys are converted to bigint, which compares with the
-	// column's integer type.
+	// back reports that numeric keys are converted to bigint, so that they can be
+	// compared with an integer column.
 	back bool
-	// collate is the COLLATE clause, and collation the collation of the comparison.
+	// collate is the COLLATE clause. collation is the collation of the comparison.
 	collate, collation string
 	oid                uint32
 	// computed reports that the cast changes the value, so that no index on the column

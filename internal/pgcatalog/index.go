@@ -17,7 +17,7 @@ type Index struct {
 	Name, Printed string
 	// Method is the access method, such as btree. Only a btree index is ordered.
 	Method string
-	// Columns has the key columns in order. An expression is "".
+	// Columns holds the key columns in order. An expression is "".
 	Columns []string
 	// Families, Inputs and Collations have the operator family, the input type and the
 	// collation of each column in Columns.
@@ -92,10 +92,11 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 	return problem.Doing(err, "read indexes")
 }
 
-// LeadsTo reports whether an index finds exactly the rows with values of columns. It must
-// begin with columns in any order. Columns of given may be in between, because the same
-// statements compare them with one value. A unique index on some of the columns is
-// sufficient, too, because the other columns only filter one row.
+// LeadsTo reports whether an index finds exactly the rows with given values in columns.
+// The index must begin with columns, in any order. The columns in given may be before or
+// between them, because the same statements compare them with one value. A unique index
+// on some of the columns is sufficient, too, because the other columns only filter one
+// row.
 func LeadsTo(index, columns, given []string, unique bool) bool {
 	left := len(columns)
 	for _, column := range index {

@@ -15,7 +15,7 @@ import (
 // Schema is the schema of Sexton's own objects.
 const Schema = "sexton"
 
-// Names has the schemas of the application in one database.
+// Names holds the schemas of the application in one database.
 type Names struct {
 	// Tracked is the schema of the tracked tables and their tombstones
 	// (databases.<name>.schema).
@@ -77,7 +77,7 @@ func (r renderer) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	return r.db.QueryRow(ctx, r.names.Render(sql), args...)
 }
 
-// Texts has the statements of a package, each in a file queries/NAME.sql. A name in
+// Texts holds the statements of a package, each in a file queries/NAME.sql. A name in
 // braces is replaced by the part with that name, or else by the text of the file with
 // that name. Other names in braces are kept.
 type Texts struct {

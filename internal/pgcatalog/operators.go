@@ -17,10 +17,10 @@ import (
 // another role.
 type Operators struct {
 	members map[member]operator
-	// families has the operator families of each equality operator, by the operator's
+	// families holds the operator families of each equality operator, by the operator's
 	// OID.
 	families map[uint32][]string
-	// classes has the default operator class of each type.
+	// classes holds the default operator class of each type.
 	classes map[string]class
 	casts   map[cast]castWay
 }

@@ -24,15 +24,15 @@ type Relation struct {
 	// Root is the topmost partitioned table of a partition, or else the relation itself.
 	Root    uint32
 	Columns map[string]Column
-	// Leaves has the tables that statements use: the table itself, or its leaf
+	// Leaves holds the tables that statements use: the table itself, or its leaf
 	// partitions. A row pointer (ctid) is unique only within a leaf.
 	Leaves []Table
 	// Foreign is a partition that is a foreign table, or nil.
 	Foreign *Table
-	// Indexes has the indexes of the table and of its leaves, by the table's OID, oldest
-	// first.
+	// Indexes holds the indexes of the table and of its leaves, by the table's OID,
+	// oldest first.
 	Indexes map[uint32][]Index
-	// Rules has the names of the rules for DELETE on the leaves.
+	// Rules holds the names of the rules for DELETE on the leaves.
 	Rules []string
 }
 
@@ -43,15 +43,16 @@ type Column struct {
 	// quoted type. If the declared type is a domain, Base is the domain's base type.
 	Type, Base string
 	// Domain reports that the declared type is a domain. Polymorphic is the pseudo-type
-	// of operators that compare values of types like Base, such as anyenum. It is empty
-	// for other types.
+	// of operators that compare values of types like Base, such as anyenum. Polymorphic
+	// is empty for other types.
 	Domain      bool
 	Polymorphic string
 	Collation   Collation
 	NotNull     bool
 	// Generated reports that the column cannot be set. Partitioning reports that the
 	// column is part of a partition key, so that a change may move the row to another
-	// partition. It includes the keys of partitions that are partitioned themselves.
+	// partition. Partitioning includes the keys of partitions that are partitioned
+	// themselves.
 	Generated, Partitioning bool
 	HasDefault              bool
 }

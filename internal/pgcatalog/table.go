@@ -68,8 +68,8 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// As is a database connection with the role whose privileges are checked instead of the
-// privileges of the connected role.
+// As is a database connection with a role. Privileges are checked for this role instead
+// of the connected role.
 type As struct {
 	Beginner
 
@@ -154,12 +154,13 @@ const (
 // ForeignKey is a foreign key of a table.
 type ForeignKey struct {
 	Name string
-	// Table is the OID of the referring table, and Target the OID of the referenced
-	// table. They may be the same table.
+	// Table is the OID of the referring table. Target is the OID of the referenced table.
+	// Table and Target may be the same table.
 	Table, Target uint32
 	OnDelete      Action
-	// Columns has columns of Table, and TargetColumns, in the same order, the columns of
-	// Target that they refer to. Set has the columns that ON DELETE SET changes.
+	// Columns holds the referring columns of Table. TargetColumns holds the referenced
+	// columns of Target, in the same order. Set holds the columns that ON DELETE SET
+	// changes.
 	Columns, TargetColumns, Set []string
 	// Period reports that the last columns are ranges, and that rows with overlapping
 	// ranges refer to each other.

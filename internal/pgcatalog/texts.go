@@ -2,9 +2,9 @@ package pgcatalog
 
 import "strings"
 
-// TextClauses has the SET clauses of functions that convert values to text or back. They
-// make the conversion independent of the session. The application's triggers would run
-// with these settings, so the settings apply only in Sexton's functions, and in
+// TextClauses holds the SET clauses of functions that convert values to text or back.
+// They make the conversion independent of the session. The application's triggers would
+// run with these settings, so the settings apply only in Sexton's functions, and in
 // transactions in which no such trigger fires.
 const TextClauses = `SET DateStyle = 'ISO, YMD'
 SET IntervalStyle = 'postgres'

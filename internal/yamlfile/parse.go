@@ -53,8 +53,8 @@ func (p Position) Problem(key, message, fix string) problem.Problem {
 // Node is a value, or an entry of a mapping.
 type Node struct {
 	Position
-	// Key is the key of the entry, and KeyPosition the position of the key. They are
-	// empty if the value is not in a mapping.
+	// Key is the key of the entry. KeyPosition is the position of the key. Key and
+	// KeyPosition are empty if the value is not in a mapping.
 	Key         string
 	KeyPosition Position
 	Kind        string

@@ -22,10 +22,11 @@ import (
 // this old. Binding takes six transactions, which is too much for every tick.
 const bindingAge = 5 * time.Minute
 
-// binding has the definitions of one database, bound to tables.
+// binding holds the definitions of one database, bound to tables.
 type binding struct {
 	parents []*loosefk.Parent
-	// fingerprints has the fingerprint of the tables in each database, by database name.
+	// fingerprints holds the fingerprint of the tables in each database, by database
+	// name.
 	fingerprints map[string]string
 	checked      time.Time
 	// expected is the fingerprint with which the pass compares the tables when it first
@@ -38,7 +39,7 @@ type binding struct {
 	wrong []string
 }
 
-// bind returns the binding of the pass: the kept one if nothing has changed, or a new
+// bind returns the binding of the pass: the stored one if nothing has changed, or a new
 // one. For a new one it checks definitions, keys and privileges, and installs the
 // triggers of new partitions. If a definition does not fit its tables, only the
 // tombstones of its parent are not processed.
@@ -172,7 +173,7 @@ func (b *binding) readFingerprints(ctx context.Context, p *pass) error {
 
 // checkKeys marks the references of a parent as broken if the parent's trigger records
 // another key than the definitions name. A tombstone has the values of a key, but not the
-// names of its columns. If the values were read as those of other columns, children of
+// names of its columns. If they were read as values of other columns, children of
 // existing parents would be deleted.
 func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 	cfg, tracked := p.Track(p.db, b.parents)

@@ -24,11 +24,11 @@ import (
 // the jobs database stores it.
 const Kind = "loose_foreign_keys_cleanup"
 
-// Work has the configuration and the memory that passes share.
+// Work holds the configuration and the memory that passes share.
 type Work struct {
 	Config *config.Config
 	// Databases are the connected databases, in the configured order. Jobs is the
-	// database with the tables of the jobs.
+	// database with the tables of River and Sexton.
 	Databases   []database.Database
 	Jobs        database.Database
 	Definitions []definitions.Definition

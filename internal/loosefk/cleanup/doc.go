@@ -5,7 +5,7 @@
 //	                    ▲                                                         │
 //	                    └─────────────────── Memory ◄─────────────────────────────┘
 //
-// A binding has the parents and references to which definitions were resolved. Memory
+// A binding holds the parents and references to which definitions were resolved. Memory
 // keeps the binding, the outages of other databases, and the learned sizes for the next
 // pass of the process. A pass without Memory, as after a restart, only takes more time.
 //

@@ -9,7 +9,7 @@ import (
 	"sexton/internal/render"
 )
 
-// Memory has the state that the passes and due queries of one process share. The zero
+// Memory holds the state that the passes and due queries of one process share. The zero
 // value is ready to use.
 type Memory struct {
 	mu      sync.Mutex
@@ -27,13 +27,14 @@ type learned struct {
 	ran time.Time
 	// rotated is the time at which the daily partitions were last created.
 	rotated time.Time
-	// clean reports that no rows are left that were kept before undo was turned off.
+	// clean reports that undo is turned off and that no database of the last pass had the
+	// table undo.
 	clean bool
 }
 
-// rotation reports whether the daily partitions must be created now, which is the case
-// once per rotateEvery. It also reports whether a database with undo turned off may still
-// have partitions.
+// rotation reports whether the daily partitions must be created now. If so, it records
+// the time, so that due is true once per rotateEvery. left reports whether partitions may
+// still exist although undo is turned off.
 func (m *Memory) rotation(name string) (due, left bool) {
 	m.with(name, func(p *learned) {
 		left = !p.clean

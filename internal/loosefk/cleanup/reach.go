@@ -27,7 +27,7 @@ const (
 	fenceTimeout = 5 * time.Second
 )
 
-// outages has the databases that could not be reached recently. The zero value is ready
+// outages holds the databases that could not be reached recently. The zero value is ready
 // to use.
 type outages struct {
 	mu    sync.Mutex

@@ -16,10 +16,10 @@ import (
 )
 
 // rotateEvery is the interval at which a process creates the partitions of the coming
-// days and drops those of past days.
+// days and drops the partitions of past days.
 const rotateEvery = 10 * time.Minute
 
-// keep sets up the references so that statements keep the rows that they delete or
+// keep sets up the references so that statements save the rows that they delete or
 // change, if undo is turned on.
 func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	settings := p.Config.LooseForeignKeys.Undo
@@ -39,10 +39,10 @@ func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	})
 }
 
-// setFull sets for which references of a database rows are counted instead of kept. If
-// all is true, because the kept rows have reached their limit, rows are counted for every
-// reference. Otherwise they are counted for references that delete rows of tables which
-// undo spares.
+// setFull chooses the references of a database whose rows are only counted and not saved.
+// If all is true, because the saved rows have reached their limit, it chooses every
+// reference. Otherwise it chooses the references that delete rows of tables that undo
+// does not save.
 func (p *pass) setFull(db database.Database, parents []*loosefk.Parent, all bool) {
 	for _, reference := range loosefk.References(parents) {
 		if child := reference.Child; reference.Keep != nil && reference.Database == db.Name {
@@ -53,8 +53,8 @@ func (p *pass) setFull(db database.Database, parents []*loosefk.Parent, all bool
 }
 
 // rotate creates and drops daily partitions every rotateEvery, and checks the limit of
-// kept rows. If undo is turned off, it still drops partitions whose rows have expired,
-// until no database has the table undo.
+// saved rows. If undo is turned off, it still drops expired partitions, until no database
+// has the table undo.
 func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 	keys := p.Config.LooseForeignKeys
 	due, left := p.Memory.rotation(p.db.Name)
@@ -89,9 +89,9 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 			return err
 		}
 		most := int64(keys.Undo.MaxSize)
-		// While the cleanup waits, triggers may keep rows up to twice the limit: the
-		// parents that are deleted meanwhile must be restored together with their
-		// children.
+		// While the cleanup waits, triggers may save rows up to twice the limit.
+		// Otherwise undo could not restore the parents that are deleted meanwhile
+		// together with their children.
 		triggers := most
 		if keys.Undo.WhenFull == config.Waits {
 			triggers = 2 * most
@@ -115,6 +115,6 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 
 const rotateSQL = `SELECT "sexton".undo_rotate('undo', $1, $2)`
 
-// fullSQL records for the triggers whether the limit of kept rows was reached.
+// fullSQL records for the triggers whether the limit of saved rows was reached.
 const fullSQL = `UPDATE "sexton".undo_state AS state SET full_since = CASE WHEN $1::boolean THEN pg_catalog.clock_timestamp() END
 WHERE (state.full_since IS NULL) OPERATOR(pg_catalog.=) $1::boolean`

@@ -17,8 +17,8 @@ const (
 	// Batch is the default number of keys that one statement of an audit reads.
 	Batch       = 1_000
 	mostBacklog = 1_000_000
-	// mostRows limits the rows that are counted per batch, and mostSamples the keys in a
-	// report.
+	// mostRows limits the rows that are counted per batch. mostSamples limits the keys in
+	// a report.
 	mostRows    = 10_000
 	mostSamples = 10
 )
@@ -62,7 +62,7 @@ type Report struct {
 	CheckedKeys  int64 `json:"checked_keys"`
 	OrphanedKeys int64 `json:"orphaned_keys"`
 	// OrphanedRows counts at most mostRows per batch of keys. RowsCapped reports that
-	// there are more.
+	// there are more orphaned rows.
 	OrphanedRows int64 `json:"orphaned_rows"`
 	RowsCapped   bool  `json:"rows_capped"`
 	// Samples are the first orphaned keys, in text form.
@@ -152,9 +152,9 @@ func (r *run) walk(ctx context.Context) error {
 
 // segment is a part of the column that one statement has read.
 type segment struct {
-	// stops is the number of keys that the statement has returned, and last is the last
-	// of them. A composite key with NULL in a column is a stop, but is not counted in
-	// keys.
+	// stops is the number of keys that the statement has returned. last is the last
+	// returned key. A composite key with NULL in a column is a stop, but is not counted
+	// in keys.
 	stops int
 	last  string
 	keys  int64

@@ -59,8 +59,8 @@ func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, 
 	return p.keysWhere(keys, r.Exists)
 }
 
-// keysWhere returns the query for the keys that meet the condition that holds returns.
-// The query returns the keys in the given order.
+// keysWhere returns the query for the keys that meet a condition. The function holds
+// returns the condition for one key. The query returns the keys in the given order.
 func (p keyed) keysWhere(keys []string, holds func(key []string, args *dml.Args) string) (string, []any) {
 	args := &dml.Args{}
 	from := p.auditKeys(args.Add(keys))

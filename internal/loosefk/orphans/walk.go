@@ -49,8 +49,8 @@ func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (st
 
 type walk struct {
 	reference *loosefk.Reference
-	// columns are the child's columns, and keys the aliases of their values. Both are in
-	// the order of the definition.
+	// columns are the child's columns. keys are the aliases of the values in columns.
+	// Both are in the order of the definition.
 	columns, keys []string
 }
 

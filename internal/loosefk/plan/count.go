@@ -19,12 +19,12 @@ import (
 // can only end early between two statements.
 const keysPerCount = 1000
 
-// pendingKeys has the counts of a parent's tombstones and the keys of the due ones, up to
-// the cap.
+// pendingKeys holds the counts of a parent's tombstones and the keys of the due ones, up
+// to the cap.
 type pendingKeys struct {
 	Backlog
 
-	// chunks has the distinct keys of due tombstones, oldest first, as parameters of
+	// chunks holds the distinct keys of due tombstones, oldest first, as parameters of
 	// statements.
 	chunks []any
 	// more reports that there are more due tombstones than the cap.

@@ -31,8 +31,8 @@ type Definition struct {
 	Conditions []Condition `json:"conditions"`
 	Backlog                //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Rows counts the children of due tombstones that the action would delete or change.
-	// RowsCapped reports that there are more, or may be: counting stopped at a cap, at a
-	// timeout or at an error, which is in Findings.
+	// RowsCapped reports that there are, or may be, more children: counting stopped at a
+	// cap, at a timeout or at an error, which is in Findings.
 	Rows       int64      `json:"rows"`
 	RowsCapped bool       `json:"rows_capped"`
 	Access     AccessPath `json:"plan"`
@@ -79,8 +79,8 @@ type Condition struct {
 
 // Backlog counts the tombstones of one parent, each number up to a cap.
 type Backlog struct {
-	// Pending is the sum of Due and Deferred. PendingCapped reports that one of the two
-	// numbers reached the cap and is higher.
+	// Pending is the sum of Due and Deferred. PendingCapped reports that the cap limited
+	// Due or Deferred, so that there are more tombstones.
 	Pending       int64 `json:"pending"`
 	PendingCapped bool  `json:"pending_capped"`
 	Due           int64 `json:"due"`
@@ -99,8 +99,8 @@ type AccessPath struct {
 	// UsesIndex reports that the index leads directly to the rows. A scan of an index
 	// that does not begin with the column reads the whole index.
 	UsesIndex bool `json:"uses_index"`
-	// Table is the explained table: the child, or its largest partition. Pages is its
-	// size in blocks of the server.
+	// Table is the explained table: the child, or its largest partition. Pages is the
+	// size of the explained table in blocks of the server.
 	Table string `json:"table"`
 	Pages int64  `json:"pages"`
 }

@@ -15,7 +15,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// survey has the part of the catalog about the children of definitions and about all
+// survey holds the part of the catalog about the children of definitions and about all
 // tables with foreign keys.
 type survey struct{ *dml.Catalog }
 
@@ -58,10 +58,10 @@ type need struct {
 	// given are columns that the same statements compare too, so an index may have them
 	// before the others.
 	given []string
-	// indexed has the tables of a definition's child with an index for its statements. It
-	// is nil for statements of native foreign keys.
+	// indexed holds the tables of a definition's child with an index for its statements.
+	// It is nil for statements of native foreign keys.
 	indexed map[uint32]bool
-	// proven has the partitions in which Postgres uses a partial index.
+	// proven holds the partitions in which Postgres uses a partial index.
 	proven map[uint32]bool
 	// path is the chain of foreign keys from the child to the table, for users. It is ""
 	// for the child itself.
