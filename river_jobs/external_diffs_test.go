@@ -140,7 +140,9 @@ func TestDiffsAreRetriedSoonAfterAnOutage(t *testing.T) {
 		"(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
 	require.Equal(t, before, b.db.Rows("SELECT count(*) FROM sexton.runs"), "no job has begun a pass")
 
-	store.end(time.Now().Add(time.Hour)) // The end of the pause in the future simulates a later success of another job.
+	// Set the last success to the future, as if another job had succeeded after this one
+	// began.
+	store.end(time.Now().Add(time.Hour))
 	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}' WHERE args ->> 'diff_id' = '1'")
 	b.workUntil(t, "the job to be deferred",
 		"(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")

@@ -242,8 +242,8 @@ type deploy struct {
 	bundle
 
 	random *rand.Rand
-	// generations are the generations to install. parents and keys have the tracked
-	// tables of each generation and the native foreign key that it adds.
+	// generations are the generations to install. parents holds the tracked tables of
+	// each generation, and keys the native foreign key that it adds.
 	generations [][]definitions.Definition
 	parents     [][]string
 	keys        []string

@@ -230,7 +230,7 @@ func (k kind[T]) args(database string) (args T) {
 	return args
 }
 
-// subscription returns the subscription that wakes the kind in one database.
+// subscription returns the subscription that starts passes of the kind in one database.
 func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscription {
 	job := k.job(deps.Config)
 	key1, key2 := triggers.AwakeKey(job.Kind)

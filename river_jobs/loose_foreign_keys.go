@@ -139,8 +139,8 @@ func Tracking(c *config.Config, db database.Database,
 		if undo := c.LooseForeignKeys.Undo; undo.Covers(db.Names.Tracked, parent.Schema, parent.Name) {
 			tracked[i].Undo = triggers.KeepsAll
 		} else if undo.On() && !undo.Spares(db.Names.Tracked, parent.Schema, parent.Name) {
-			// Deletions of this parent may also delete rows of tables that are kept,
-			// through tables in between.
+			// Deletions of this parent may also delete rows of tables whose rows undo
+			// saves, through tables in between.
 			tracked[i].Undo = triggers.KeepsBelow
 		}
 	}

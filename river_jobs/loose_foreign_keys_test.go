@@ -180,7 +180,8 @@ func TestSuccessorIsInsertedIfRowsAreDue(t *testing.T) {
 			job.metadata -> 'output' ->> 'stats') FROM sexton.river_job AS job ORDER BY job.id LIMIT 1`), "only the history contains the statistics")
 }
 
-// A job that was taken from this worker is not completed by it, and gets no successor.
+// If another client has reclaimed a job, this worker neither completes the job nor
+// inserts a successor.
 func TestReclaimedJobIsNotFinished(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -226,8 +227,8 @@ func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 	require.False(t, insert("main").UniqueSkippedAsDuplicate)
 }
 
-// At its limit, undo keeps no more rows, or the worker waits if it is configured so. Kept
-// rows expire after undo was switched off.
+// At its limit, undo saves no more rows, or the worker waits if it is configured so.
+// Saved rows expire after undo was switched off.
 func TestWorkerLimitsTheUndoSize(t *testing.T) {
 	t.Parallel()
 	const undo, on = "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h"

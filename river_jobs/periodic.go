@@ -19,7 +19,7 @@ import (
 
 const (
 	// longestWait is the longest pause before a schedule is checked again. The clock may
-	// be set, and an insertion may fail.
+	// be changed, and an insertion may fail.
 	longestWait = time.Minute
 	// lookahead is the time before a tick from which the tick counts as due. River
 	// handles the ticks of the next moments together, so it may run a little early.

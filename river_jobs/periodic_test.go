@@ -178,7 +178,7 @@ func TestClockSetBackRepeatsNoTick(t *testing.T) {
 	require.Equal(t, append(want, []string{"k", "03-01 12:01:00"}), b.recordedTicks())
 }
 
-// River does not learn that the clock was set, so it checks each schedule every minute.
+// River does not detect a change of the clock, so it checks each schedule every minute.
 func TestClockSetForwardCausesOneRun(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
@@ -231,8 +231,8 @@ func TestMissingScheduleTableDelaysTicks(t *testing.T) {
 	require.Equal(t, [][]string{{"k", "03-01 12:05:00"}}, b.recordedTicks(), "one run for the ticks since 12:00")
 }
 
-// A suspended leader does not know that another leader has already inserted the job of a
-// tick. It does not insert the job again.
+// If another leader has inserted the job of a tick while this leader was suspended, this
+// leader does not insert the job again.
 func TestSuspendedLeaderRepeatsNoTick(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)

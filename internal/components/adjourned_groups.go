@@ -59,8 +59,8 @@ func adjournedGroups() *Component {
 	}
 }
 
-// examineGroups reports problems that prevent the deletion of groups, and foreign keys by
-// which schedules are lost.
+// examineGroups reports problems that prevent the deletion of groups, and foreign keys
+// whose cascades delete schedules.
 func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, err := groupschedule.Examine(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
@@ -80,14 +80,14 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	return doctor.Findings(append(found, planned...)), err
 }
 
-// waitingGroups has the counts and the first of the pending groups for the output of
-// status.
+// waitingGroups holds the counts of pending groups and the first of them for the output
+// of status.
 type waitingGroups struct {
 	Groups struct {
 		groupschedule.Backlog
 
-		// First has the groups that are being deleted, then the other groups in the order
-		// in which they become due.
+		// First lists the groups that are being deleted, then the other groups in the
+		// order in which they become due.
 		First []groupschedule.Group `json:"first"`
 	} `json:"groups"`
 }

@@ -24,7 +24,7 @@ const PendingCap = 10_000
 // Shown is the number of rows of a deletion table that status prints.
 const Shown = 10
 
-// Backlog has the counts of pending rows in one deletion table, for status, page and
+// Backlog holds the counts of pending rows in one deletion table, for status, page and
 // metrics.
 type Backlog struct {
 	Table    string `json:"table"`
@@ -39,7 +39,7 @@ type Backlog struct {
 	// DeferredUntil is the time at which the first deferred row becomes due.
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
 	// DeferredReason is the reason for which rows are deferred. If there are several
-	// reasons, it has the number of rows for each of them.
+	// reasons, it contains the number of rows for each reason.
 	DeferredReason string `json:"deferred_reason,omitempty"`
 	// Parents are the parents with tombstones, the oldest first.
 	Parents []Parent `json:"parents,omitempty"`
@@ -261,8 +261,8 @@ func Refuse(format string, args ...any) error {
 // its failure.
 //
 // retry makes one row due, or all rows if id is 0. It returns the number of rows. The
-// message for the user has this number and the text due. If a single row was not made
-// due, the text missing is the reason in a *RefusedError.
+// message for the user contains this number and the text due. If a single row was not
+// made due, the text missing is the reason in a *RefusedError.
 func Rows[T any](
 	name, unit, due, missing string,
 	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) int64,

@@ -21,7 +21,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// all has the components in the order of display.
+// all lists the components in the order of display.
 var all = []*Component{ //nolint:gochecknoglobals // a test adds one; nothing else changes it
 	looseForeignKeys(), ghostUsers(), placeholderUsers(), adjournedGroups(), externalDiffs(), retentionRules(),
 }

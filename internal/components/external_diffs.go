@@ -87,7 +87,7 @@ func diffFailures() *Failures {
 			if diff.Next != nil {
 				failure.Next = *diff.Next
 			} else if cron, err := all.Config.ExternalDiffs.Schedule.Parse(); err == nil {
-				// A diff without a time of its own is tried by the next scheduled run,
+				// A diff without its own retry time is tried by the next scheduled run,
 				// which begins with the first diff.
 				failure.Next = cron.Next(time.Now().UTC())
 			}
@@ -110,8 +110,8 @@ func diffFailures() *Failures {
 	return failures
 }
 
-// waitingDiffs has the pending diffs for the output of status: their total bytes, and the
-// number of skipped diffs by reason.
+// waitingDiffs holds the pending diffs for the output of status: their total bytes, and
+// the number of skipped diffs by reason.
 type waitingDiffs struct {
 	Diffs *extdiff.Backlog `json:"diffs"`
 }
@@ -145,8 +145,8 @@ func diffChecks() []Check {
 	}
 }
 
-// manySkipped is the number of skipped diffs from which the finding is a warning, because
-// so many diffs probably have one cause.
+// manySkipped is the number of skipped diffs at which the finding becomes a warning,
+// because so many diffs probably have one cause.
 const manySkipped = 100
 
 // skippedDiffs reports due diffs that are skipped until their rows change.

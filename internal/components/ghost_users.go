@@ -77,8 +77,8 @@ func ghostUsers() *Component {
 	}
 }
 
-// waitingUsers has the first pending users for the output of status, with the progress of
-// their deletion.
+// waitingUsers holds the first pending users for the output of status, with the progress
+// of their deletion.
 type waitingUsers struct {
 	Users []ghostuser.Waiting `json:"users,omitempty"`
 }
@@ -110,7 +110,7 @@ func retryUsers(ctx context.Context, all *installation.Connections, id dml.ID) (
 }
 
 const (
-	// failingAfter is the number of attempts from which doctor reports a user, because
+	// failingAfter is the number of attempts after which doctor reports a user, because
 	// the reason is probably permanent.
 	failingAfter = 3
 	// failingRead limits the users that are read, and failingShown the users that get

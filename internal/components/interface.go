@@ -29,7 +29,7 @@ type Component struct {
 	// Everywhere reports that the component works in all databases, and that one check of
 	// the phase Binding covers all of them.
 	Everywhere bool
-	// Units has the word for one row by deletion table.
+	// Units holds the word for one row of each deletion table.
 	Units map[string]string
 	// Backlog reads the pending rows in one database.
 	Backlog func(context.Context, Source, database.Database) ([]Backlog, error)
@@ -37,7 +37,7 @@ type Component struct {
 	Gauges func(Backlog) []metrics.Sample
 	// Failures lists the failed rows.
 	Failures *Failures
-	// Plan has the planner of each scheduled kind of job.
+	// Plan holds the planner of each scheduled kind of job.
 	Plan map[string]Planner
 	// Checks are the checks of doctor for this component.
 	Checks []Check
@@ -49,7 +49,7 @@ type Component struct {
 	Start func(context.Context, *installation.Connections) error
 }
 
-// Source has the connections for reading a backlog.
+// Source holds the connections for reading a backlog.
 type Source struct {
 	*installation.Connections
 
@@ -146,9 +146,9 @@ type Planned struct {
 // Planner counts the rows that a pass of one kind of job would process.
 type Planner func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (Planned, error)
 
-// Counting returns a Planner that reads two SQL expressions: the number of due rows, and
-// the seconds until the next row becomes due, or 0. settings, if set, returns PerRun and
-// the arguments of the expressions.
+// Counting returns a Planner that evaluates two SQL expressions: the number of due rows,
+// and the seconds until the next row becomes due, or 0. settings, if set, returns PerRun
+// and the arguments of the expressions.
 func Counting(expressions string, settings func(*config.Config) (perRun int, args []any)) Planner {
 	return func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (p Planned, err error) {
 		var args []any
@@ -182,8 +182,8 @@ func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database
 	return min(due, PendingCap), nil
 }
 
-// waitingJobs has the two SQL expressions of Counting for the jobs of kind $1: the number
-// of due jobs, and the seconds until the next job is due.
+// waitingJobs holds the two SQL expressions of Counting for the jobs of kind $1: the
+// number of due jobs, and the seconds until the next job is due.
 const waitingJobs = `
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".river_job AS job

@@ -103,7 +103,7 @@ func readPlaceholders(ctx context.Context, source Source, db database.Database) 
 	}}, nil
 }
 
-// keptPlaceholders has the first placeholder users that are kept because rows refer to
+// keptPlaceholders holds the first placeholder users that are kept because rows refer to
 // them.
 type keptPlaceholders struct {
 	Placeholders []placeholder.Placeholder `json:"placeholders,omitempty"`

@@ -138,7 +138,7 @@ func planRetention(ctx context.Context, _ dbsqlc.DBTX, c *config.Config,
 	return planned, err
 }
 
-// foreseenRules has the expected work of the next run for each rule.
+// foreseenRules holds the expected work of the next run for each rule.
 type foreseenRules struct {
 	Rules []retention.Foreseen `json:"rules"`
 }
@@ -165,7 +165,7 @@ func (d foreseenRules) Print(w io.Writer) {
 	}
 }
 
-// ruleStates has the results of the rules in their last run.
+// ruleStates holds the results of the rules in their last run.
 type ruleStates struct {
 	Rules []retention.State `json:"rules,omitempty"`
 }

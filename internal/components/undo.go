@@ -19,8 +19,8 @@ import (
 	"sexton/triggers"
 )
 
-// keptRows has the total size and the greatest age of the rows that undo keeps in one
-// database.
+// keptRows holds the total size and the greatest age of the rows that undo has saved in
+// one database.
 type keptRows struct {
 	most int64
 	Undo struct {
@@ -41,7 +41,7 @@ func readKept(ctx context.Context, db database.Database, settings config.Undo) (
 	return kept, problem.Doing(err, "database %s", db.Name)
 }
 
-// keptGauges returns the metrics of the rows that undo keeps.
+// keptGauges returns the metrics of the rows that undo has saved.
 func keptGauges(b Backlog) []metrics.Sample {
 	kept, on := b.Details.(keptRows)
 	if !on {
@@ -60,7 +60,7 @@ func keptGauges(b Backlog) []metrics.Sample {
 	return samples
 }
 
-// Personal reports the columns that undo keeps and whose names suggest personal data.
+// Personal reports the columns that undo saves and whose names suggest personal data.
 func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config,
 	tracked []triggers.Parent,
 ) (found []doctor.Finding, _ error) {
@@ -96,7 +96,7 @@ func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tri
 }
 
 // Uncovered reports what `sexton undo` does not restore. This includes rows that native
-// keys delete or change together with kept rows, and rows of tables with rules or
+// keys delete or change together with saved rows, and rows of tables with rules or
 // inheriting tables. It also includes excluded columns, tables larger than max_size, and
 // privileges that the role lacks. If role is empty, the privileges of the connected role
 // are checked.

@@ -3,7 +3,7 @@ package exampleapp
 import "github.com/jackc/pgx/v5"
 
 // chunkRows limits the rows of one INSERT. 10,000 rows take about 0.1 s, so that progress
-// is reported often and a cancelled load ends soon.
+// is reported often and a canceled load ends soon.
 const chunkRows = 10_000
 
 // step is one file of data with its table.

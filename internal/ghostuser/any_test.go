@@ -61,7 +61,7 @@ func anyBundle(t *testing.T, kind string, later ...string) *bundle {
 	return newBundle(t, dbtest.WithAccounts(t, accounts(kind), anyUsers(kind, ""), later...), anyLists(kind))
 }
 
-// Users with keys of every type can be queued, cancelled and deleted. Rows of other users
+// Users with keys of every type can be queued, canceled and deleted. Rows of other users
 // are kept.
 func TestUsersOfAnyTable(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// Limits has the limits of a run. The zero values mean 1000 users, 60 s and 30 min.
+// Limits holds the limits of a run. The zero values mean 1000 users, 60 s and 30 min.
 type Limits struct {
 	// Users is the maximum number of users that a run loads.
 	Users int
@@ -39,7 +39,8 @@ type Engine struct {
 	More        func(ctx context.Context) *batch.Session
 	Throttle    pace.Throttle
 	// Progress, if set, is called with the statistics after each batch and when the
-	// reason for which the run waits changes. The callback must not keep the statistics.
+	// reason for which the run waits changes. The callback must not retain the
+	// statistics.
 	Progress func(ctx context.Context, stats *Stats)
 	// Ended, if set, is called with the outcome of each user.
 	Ended func(ctx context.Context, item Item)
@@ -70,15 +71,15 @@ type run struct {
 	limits Limits
 	frame  *pace.Frame
 	ghost  dml.ID
-	// parents has the two parents of the drain pass: the first one for users that are
-	// deleted softly, the second one for users that are deleted hard.
+	// parents holds the two parents of the drain pass: the first for soft-deleted users,
+	// the second for hard-deleted users.
 	parents [2]*drain.Parent
 	edges   map[*drain.Edge]*edgeStep
 
 	// mu guards the fields below, because several sessions call the callbacks.
 	mu    sync.Mutex
 	stats *Stats
-	// users has the users that the run has loaded, by the id of the row in the queue.
+	// users holds the users that the run has loaded, by the id of the row in the queue.
 	users map[int64]*user
 }
 
@@ -213,8 +214,8 @@ func (r *run) edge(s *step, leaf Table, do dml.Action) *drain.Edge {
 	return edge
 }
 
-// setDuty sets the duty in the statistics, which is the share of its time that the run
-// works.
+// setDuty sets the duty in the statistics, which is the share of time during which the
+// run works.
 func (r *run) setDuty(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

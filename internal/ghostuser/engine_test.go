@@ -382,7 +382,8 @@ func TestRowsBelowOtherRowsAreInEvents(t *testing.T) {
 	})
 }
 
-// An event has the configured columns of rows of the user and of rows below other rows.
+// An event contains the configured columns of rows of the user and of rows below other
+// rows.
 func TestEventsHaveColumns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`

@@ -315,7 +315,7 @@ func TestUserRemovedFromTheQueueIsKept(t *testing.T) {
 }
 
 // If a hard delete is changed into a soft delete during the run, the remaining rows are
-// moved, and the event has the new kind.
+// moved, and the event contains the new kind.
 func TestKindOfDeletionChangesDuringTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40) AS n;", lists())

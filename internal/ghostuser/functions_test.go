@@ -82,7 +82,7 @@ func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 	requireState(t, err, "SX010", "cancel the deletion: there is no user 404")
 }
 
-// A user is either cancelled before a batch has changed a row, or the cancellation waits
+// A user is either canceled before a batch has changed a row, or the cancellation waits
 // and the user is deleted. Both orders of the two sessions are tested.
 func TestCancelDuringABatch(t *testing.T) {
 	t.Parallel()
@@ -232,9 +232,9 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 
-// When a user is deleted, its scheduled groups pass to the initiator if the initiator may
-// remove them. This happens in the batch that deletes the schedules of the user by a
-// cascading foreign key.
+// When a user is deleted, the group deletions that it scheduled are reassigned to the
+// initiator if the initiator may remove the groups. This happens in the batch that
+// deletes the schedules of the user by a cascading foreign key.
 func TestScheduledGroupsPassToTheInitiator(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)

@@ -232,8 +232,8 @@ func TestDeletionsFeedLooseForeignKeys(t *testing.T) {
 		"SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// A run that waits for a lock reports the session that holds it. The user gets no
-// attempt.
+// A run that waits for a lock reports the session that holds it. No attempt is counted
+// for the user.
 func TestReasonNamesTheLockHolder(t *testing.T) {
 	t.Parallel()
 	type example struct{ statement, table string }

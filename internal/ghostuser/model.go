@@ -33,7 +33,7 @@ type Move struct {
 	Conditions []definitions.Condition
 }
 
-// Lists has the actions for the rows of a deleted user. A column in Move may also be in
+// Lists holds the actions for the rows of a deleted user. A column in Move may also be in
 // Delete or Nullify, for rows that are not moved: on a hard delete, if they do not meet
 // the conditions, or if the ghost user has an equal row. Foreign keys that are in no list
 // use their own action.
@@ -67,8 +67,8 @@ type Sizes struct {
 	Move, Delete, Nullify int
 	// Target is the time that one statement should take. The number of rows adapts to it.
 	Target time.Duration
-	// Duty is the share of its time that a run with a target works, from 0 to 1. 0 means
-	// 1.
+	// Duty is the share of time during which a run with a target works, from 0 to 1. 0
+	// means 1.
 	Duty float64
 }
 
@@ -109,7 +109,7 @@ type step struct {
 	// label is the display name of the column, as table.column. tableLabel is the display
 	// name of the table.
 	label, tableLabel string
-	// twins has SQL conditions by the OID of the leaf. If a condition is true for a row
+	// twins holds SQL conditions by the OID of the leaf. If a condition is true for a row
 	// of the ghost user (alias twin), a unique index prevents the move of the row with
 	// the alias child. Unique indexes without a condition here fail the move with an
 	// error.
@@ -124,7 +124,7 @@ type step struct {
 // column returns the column that refers to users.
 func (s *step) column() string { return s.Columns[0] }
 
-// Plan has the steps for a user, in this order: moves, deletions with an event, other
+// Plan holds the steps for a user, in this order: moves, deletions with an event, other
 // deletions, nullifications, other foreign keys. A plan describes one state of the
 // database, so each run must resolve its own plan.
 type Plan struct {

@@ -44,7 +44,7 @@ func CountDueSQL() string {
 // cannot subtract.
 func NextDueSQL() string { return statement("next_due") }
 
-// Backlog has the counts of users in the queue.
+// Backlog holds the counts of users in the queue.
 type Backlog struct {
 	// Pending counts users, including deferred ones, up to 10,000. Capped reports that
 	// there are more.
@@ -87,8 +87,8 @@ func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, lim
 	return list(ctx, db, names, `"public".`+QueueTable+" AS job", limit)
 }
 
-// failedWindow is the number of users at the end of the queue among which failed users
-// are searched. A failed user is moved to the end.
+// failedWindow limits the users that ReadFailed reads and the failed users that Retry
+// makes due. Both begin at the end of the queue, because a failed user is moved there.
 const failedWindow = 1_000
 
 // ReadFailed returns users that failed, in the order in which they are retried. It reads
@@ -103,10 +103,10 @@ func list(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, from strin
 	return waiting, problem.Doing(err, "read users to be deleted")
 }
 
-// Retry makes a failed user due and sets its attempts to 0. If user is empty, it does so
-// for all failed users among the last failedWindow of the queue. The last error is kept
-// until the next attempt. Retry returns the number of users. It skips users that a worker
-// is processing.
+// Retry makes a failed user due and sets its attempts to 0. If user is empty, it retries
+// at most failedWindow failed users, beginning at the end of the queue. The last error is
+// kept until the next attempt. Retry returns the number of users it made due. It skips
+// users that a worker is processing.
 func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, user dml.ID) (int64, error) {
 	if err := batch.UsePath(ctx, tx, names); err != nil {
 		return 0, err

@@ -72,13 +72,13 @@ type bound struct {
 	// key is the first configuration key for the column, or empty if only a foreign key
 	// refers to users.
 	key string
-	// moves reports that the list move has the column. always and conditions are the
+	// moves reports that the list move contains the column. always and conditions are the
 	// options of its entry.
 	moves      bool
 	always     bool
 	conditions []dml.Value
-	// listed is the action of the list delete or nullify, if one of them has the column.
-	// keyed is the action of the foreign key.
+	// listed is the action of the list delete or nullify, if one of them contains the
+	// column. keyed is the action of the foreign key.
 	listed dml.Action
 	keyed  dml.Action
 	// event requests an event with the keys of deleted rows and eventColumns.
@@ -118,7 +118,7 @@ type resolver struct {
 	// keys are the columns with a foreign key that are not in the lists delete and
 	// nullify.
 	moves, deletes, nullifies, keys []*bound
-	// eventTables has the tables whose deleted rows are published in events, children
+	// eventTables lists the tables whose deleted rows are published in events, children
 	// first.
 	eventTables []uint32
 }

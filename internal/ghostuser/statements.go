@@ -121,7 +121,7 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 //
 // The statement returns whether it deleted the user and whether the ghost user exists. It
 // also returns the user's type, whether that type may be deleted, and which steps have
-// rows. At last it returns the kind of deletion in the queue, or NULL, and the rows that
+// rows. Finally, it returns the kind of deletion in the queue, or NULL, and the rows that
 // all runs have changed. The event has only a hash of the name, which is enough to
 // recognize a known name.
 func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (string, []any) {

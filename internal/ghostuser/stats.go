@@ -9,7 +9,8 @@ import (
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Duty is the share of its time that a run works. It is reset at the end of the run.
+	// Duty is the share of time during which a run works. It is reset at the end of the
+	// run.
 	pace.Duty
 
 	// UsersProcessed counts users that were deleted, UsersFailed users that were deferred
@@ -41,7 +42,7 @@ type Stats struct {
 	// Held describes the lock that an unfinished user was waiting for at the end of the
 	// run.
 	Held string `json:"held,omitempty"`
-	// Current has the counts of the user whose rows were changed last. It is nil after
+	// Current holds the counts of the user whose rows were changed last. It is nil after
 	// the end of the run.
 	Current *Current `json:"current,omitempty"`
 }

@@ -151,8 +151,8 @@ func (t *tree) clearWindows(
 		top, topFailed := errors.AsType[*topError](err)
 		switch {
 		case errors.Is(err, drain.ErrCancelled):
-			// The user was cancelled. Its completion finds no row in the queue and
-			// reports that.
+			// The user's deletion was canceled. Its completion finds no queue row and
+			// reports the cancellation.
 			return nil
 		case topFailed && top.Lock() && t.Waits:
 			return fault(top.Fault)
@@ -163,8 +163,8 @@ func (t *tree) clearWindows(
 		case t.Fault != nil:
 			return fault(*t.Fault)
 		case t.Changes > before:
-			// The window had all remaining rows of the step, so each further window has
-			// reinserted rows.
+			// The window contained all remaining rows of the step, so each further window
+			// has reinserted rows.
 			changed, all = 0, deletes && len(left) == 0 && len(w.Rows) < treeRows
 			continue
 		case !topFailed && len(left) == 0:

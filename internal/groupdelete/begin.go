@@ -31,7 +31,7 @@ type groupState struct {
 	// destruction had begun before.
 	Done, Total int64
 	// Touched reports that a row was deleted or changed, so that the deletion cannot be
-	// cancelled any more.
+	// canceled any more.
 	Touched bool
 }
 

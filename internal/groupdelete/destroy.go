@@ -32,7 +32,7 @@ type Sizes struct {
 	Rows int
 	// Target is the time that one statement should take. The number of rows adapts to it.
 	Target time.Duration
-	// Duty is the share of its time that a run works, from 0 to 1. 0 means 1.
+	// Duty is the share of time during which a run works, from 0 to 1. 0 means 1.
 	Duty float64
 }
 
@@ -57,7 +57,8 @@ type Engine struct {
 	Sizes    Sizes
 	Throttle pace.Throttle
 	// Progress, if set, is called with the statistics after every batch and when the
-	// reason for which the run waits changes. The callback must not keep the statistics.
+	// reason for which the run waits changes. The callback must not retain the
+	// statistics.
 	Progress func(ctx context.Context, stats *Stats)
 }
 
@@ -108,8 +109,8 @@ func (e *Engine) newRun(ctx context.Context) *run {
 	return r
 }
 
-// run is the state of one Run. No later Run needs it. Its session works under the lease
-// of the current group.
+// run is the state of one Run, and is discarded at its end. Its session works under the
+// lease of the current group.
 type run struct {
 	*drain.Tree
 
@@ -119,9 +120,9 @@ type run struct {
 	// deleted.
 	began, until time.Time
 	doneBefore   int64
-	// leases has the leases of the group and of the sub-groups down to the current one.
+	// leases holds the leases of the group and of the sub-groups down to the current one.
 	leases []*lease.Lease
-	// lineage has the groups from the run's group down to the current one.
+	// lineage holds the groups from the run's group down to the current one.
 	lineage []dml.ID
 	// moveChecks counts the calls of movedAway.
 	moveChecks int
@@ -140,7 +141,7 @@ type run struct {
 	// on a sub-group.
 	waited bool
 	// final reports that this run or an earlier one has deleted or changed a row, so that
-	// the deletion cannot be cancelled any more.
+	// the deletion cannot be canceled any more.
 	final bool
 	// moved reports that a current group or project was moved out of the run's group.
 	moved bool
@@ -158,7 +159,8 @@ func (r *run) ended() bool {
 func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r.waited }
 
 // paused reports whether the run must stop deleting the current rows, because the run
-// ends or because the rows were moved. While the engine is paused, it waits.
+// ends or because the rows were moved. It first waits while Pace holds the run, for
+// example because a replica lags.
 func (r *run) paused(ctx context.Context) bool {
 	r.Pace.Await(ctx)
 	if time.Since(r.recorded) >= recordEvery {
@@ -168,8 +170,8 @@ func (r *run) paused(ctx context.Context) bool {
 	return r.ended() || r.movedAway(ctx)
 }
 
-// setDuty sets the duty in the statistics, which is the share of its time that the run
-// works.
+// setDuty sets the duty in the statistics, which is the share of time during which the
+// run works.
 func (r *run) setDuty(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

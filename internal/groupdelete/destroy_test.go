@@ -160,7 +160,7 @@ func TestRestoreWinsTheRace(t *testing.T) {
 	require.Len(t, b.Rows("SELECT FROM notes"), 40)
 }
 
-// A deletion can be cancelled until the first row is deleted. The run that is about to
+// A deletion can be canceled until the first row is deleted. The run that is about to
 // delete this row fails its transaction and keeps the group.
 func TestCancelBeforeTheFirstRow(t *testing.T) {
 	t.Parallel()
@@ -184,7 +184,7 @@ func TestCancelBeforeTheFirstRow(t *testing.T) {
 	})
 }
 
-// A deletion cannot be cancelled after a reference was set to NULL.
+// A deletion cannot be canceled after a reference was set to NULL.
 func TestCancelIsRefusedAfterAChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t,
@@ -201,7 +201,7 @@ func TestCancelIsRefusedAfterAChange(t *testing.T) {
 	require.True(t, called())
 }
 
-// If a deletion is cancelled while its destruction begins, either all rows remain or the
+// If a deletion is canceled while its destruction begins, either all rows remain or the
 // group is deleted.
 func TestCancelWhileTheDestructionBegins(t *testing.T) {
 	t.Parallel()
@@ -235,8 +235,8 @@ func TestCancelWhileTheDestructionBegins(t *testing.T) {
 	}
 }
 
-// A deletion cannot be cancelled after the first row was deleted, even if the mark and
-// the schedule are removed.
+// A deletion cannot be canceled after the first row was deleted, even if the mark and the
+// schedule are removed.
 func TestCancelIsRefusedAfterADeletion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -337,7 +337,8 @@ func TestRowsCommittedDuringTheRun(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		insert string
-		// projects is the number of projects that are deleted before the wait.
+		// projects is the number of projects deleted before the run waits for the locked
+		// row.
 		projects, rows int64
 	}
 	pgtest.Each(t, map[string]example{

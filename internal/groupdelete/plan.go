@@ -18,19 +18,19 @@ type (
 	rows   = dml.Rows
 )
 
-// These constants are the parts of a group's destruction, in order. dml.Ref.Part has the
-// part of each key that refers to groups.
+// These constants are the parts of a group's destruction, in order. dml.Ref.Part holds
+// the part of each key that refers to groups.
 const (
 	projectsPart = iota
 	subgroupsPart
 	membershipsPart
 	restPart
-	// lastPart has the rows that are deleted in the same transaction as the group.
+	// lastPart contains the rows that are deleted in the same transaction as the group.
 	lastPart
 )
 
-// Plan has the tables below groups and projects, as of one state of the database. Each
-// run must resolve its own plan, and two runs must not use a plan at the same time.
+// Plan holds the tables below groups and projects, as of one snapshot of the database.
+// Each run must resolve its own plan, and two runs must not use a plan at the same time.
 type Plan struct {
 	groups                   groups
 	projects, members, users *table
@@ -38,7 +38,7 @@ type Plan struct {
 	// bots reports that project bots are queued for deletion when their membership in a
 	// group or project is deleted.
 	bots bool
-	// reachable has all tables whose rows may be deleted, children first.
+	// reachable lists all tables whose rows may be deleted, children first.
 	reachable []*table
 	// projectPath reports that projects have a path.
 	projectPath bool

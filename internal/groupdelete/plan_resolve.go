@@ -45,7 +45,7 @@ func (r *resolver) run(ctx context.Context, db pgcatalog.Beginner) (*Plan, probl
 	return r.plan, r.problems, problem.Doing(err, "plan the destruction of groups")
 }
 
-// resolver has the state of one call of Resolve or ResolveLoose.
+// resolver holds the state of one call of Resolve or ResolveLoose.
 type resolver struct {
 	names      pgcatalog.Names
 	groups     Groups

@@ -15,7 +15,8 @@ import (
 // shape is a schema below groups and projects, with rows.
 type shape struct{ tables, rows string }
 
-// newSince has the first major version of Postgres that supports a shape.
+// newSince maps the name of a shape to the first major version of Postgres that supports
+// the shape. Other shapes work on all supported versions.
 var newSince = map[string]int{
 	"composite key": 15, "periods, keys that are not enforced, virtual columns": 18,
 	"period": 18,

@@ -28,7 +28,8 @@ const (
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Duty is the share of its time that a run works. It is reset at the end of the run.
+	// Duty is the share of time during which a run works. It is reset at the end of the
+	// run.
 	pace.Duty
 
 	GroupID dml.ID  `json:"group_id"`

@@ -190,7 +190,7 @@ func TestGroupsOfAnyTable(t *testing.T) {
 }
 
 // A table of groups needs only a key and a mark. A destruction that has not begun can be
-// cancelled, and delete_group_now makes a group due.
+// canceled, and delete_group_now makes a group due.
 func TestGroupsWithoutParents(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "uuid", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30},
@@ -294,7 +294,7 @@ func TestMigrationFromAndToGitLabsGroups(t *testing.T) {
 }
 
 // A worker may be restarted with another configured table of groups. It then deletes no
-// group before the migration, because the view of groups still has the former table's
+// group before the migration, because the view of groups still reads the former table's
 // marks.
 func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
@@ -343,8 +343,8 @@ func TestGroupsNeedAUniqueKey(t *testing.T) {
 	require.NoError(t, resolve())
 }
 
-// The arguments of a job have the group's key in the text form of its row, whatever form
-// the caller uses. Two jobs for one group therefore exclude each other.
+// The arguments of a job contain the group's key in the text form of its row, whatever
+// form the caller uses. Two jobs for one group therefore exclude each other.
 func TestJobsHaveTheTextFormOfTheRow(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string][]string{

@@ -14,10 +14,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// stuckAttempts is the number of failed attempts from which a group counts as stuck.
+// stuckAttempts is the number of failed attempts after which a group counts as stuck.
 const stuckAttempts = 5
 
-// Backlog has the counts of groups to delete. Each count stops at 10,000.
+// Backlog holds the counts of groups to delete. Each count stops at 10,000.
 type Backlog struct {
 	// Period is the number of days between mark and deletion. It is 0 if no period is
 	// set, and then no group is due.

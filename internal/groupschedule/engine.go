@@ -26,7 +26,8 @@ const (
 	reserve = time.Second
 )
 
-// Engine decides about the due groups of one database.
+// Engine decides about each due group of one database: it enqueues the deletion of the
+// group, restores the group or defers it.
 type Engine struct {
 	Session *batch.Session
 	// Page is the maximum number of groups that one query returns. 0 means 100.
@@ -39,7 +40,7 @@ type Engine struct {
 	// Blocker, if set, returns the session that the current transaction waits for.
 	Blocker func(ctx context.Context, database string) string
 	// Progress, if set, is called with the statistics after every group. The callback
-	// must not keep the statistics.
+	// must not retain the statistics.
 	Progress func(ctx context.Context, stats *Stats)
 	// Decided, if set, is called with the decision about each group.
 	Decided func(ctx context.Context, decision Decision)
@@ -127,7 +128,7 @@ func (r *run) decide(ctx context.Context, id dml.ID) error {
 		return err
 	}
 	if decision.Outcome == Enqueued {
-		// A restored group takes no time from the spacing of destructions.
+		// A restored group does not delay the next destruction.
 		r.start = r.start.Add(r.Spacing)
 	}
 	r.report(ctx, decision)

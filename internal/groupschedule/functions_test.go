@@ -155,7 +155,7 @@ func TestNamesAreTaken(t *testing.T) {
 }
 
 // A group whose name or path has no room for the suffix keeps them, and can be scheduled
-// and cancelled.
+// and canceled.
 func TestNamesWithoutRoomForTheSuffix(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{

@@ -16,13 +16,13 @@ import (
 	"sexton/internal/pace"
 )
 
-// DefaultSilence is the time without a beat after which other workers declare a worker
-// dead.
+// DefaultSilence is the time without a heartbeat after which other workers declare a
+// worker dead.
 const DefaultSilence = 15 * time.Second
 
 const (
-	// maxInterval is the default pause between beats and the maximum timeout of a beat. A
-	// short silence lowers both.
+	// maxInterval is the default pause between heartbeats and the maximum timeout of a
+	// heartbeat. A short silence lowers both.
 	maxInterval = 5 * time.Second
 	// leaveTimeout limits the last step of Run, the removal of its own row.
 	leaveTimeout = 2 * time.Second
@@ -39,11 +39,11 @@ type Heart struct {
 	DB database.Database
 	// ClientID is the ID of the worker's River client and the holder of its leases.
 	ClientID string
-	// Interval is the pause between beats. 0 means 5 s, or a third of Silence if that is
-	// shorter.
+	// Interval is the pause between heartbeats. 0 means 5 s, or a third of Silence if
+	// that is shorter.
 	Interval time.Duration
-	// Silence is the time without a beat after which a client is declared dead. 0 means
-	// DefaultSilence.
+	// Silence is the time without a heartbeat after which a client is declared dead. 0
+	// means DefaultSilence.
 	Silence time.Duration
 	// Polling returns the jobs for which the worker polls because notifications do not
 	// reach it, each as "kind/database". Status shows them. Nil means none.
@@ -66,8 +66,8 @@ type Heart struct {
 	Foreground bool
 
 	mu sync.Mutex
-	// lastBeat is the time at which the last successful beat was sent, on the monotonic
-	// clock.
+	// lastBeat is the time at which the last successful heartbeat was sent, on the
+	// monotonic clock.
 	lastBeat time.Time
 	// working is the number of goroutines that work on a job, by job ID. idle contains
 	// the jobs on which no goroutine worked at the last check.
@@ -78,10 +78,10 @@ type Heart struct {
 	noReclaimBefore time.Time
 }
 
-// Run beats immediately and at every interval, and reclaims from dead clients in between,
-// until ctx ends. It then removes its own row and gives back its remaining jobs and
-// leases, so ctx must outlive the worker's jobs. Run logs errors once per outage and
-// retries.
+// Run sends a heartbeat immediately and at every interval, and reclaims from dead clients
+// in between, until ctx ends. It then removes its own row and gives back its remaining
+// jobs and leases, so ctx must outlive the worker's jobs. Run logs errors once per outage
+// and retries.
 func (h *Heart) Run(ctx context.Context) {
 	failing := &outage{log: h.Logger.With("client_id", h.ClientID), parts: map[string]bool{}}
 	var parts sync.WaitGroup
@@ -142,8 +142,8 @@ func (o *outage) record(ctx context.Context, part string, err error) {
 
 func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, min(maxInterval, h.silence()/3)) }
 
-// operationTimeout returns the timeout of a beat or a reclaim. Two beats that time out
-// and the pause between them are shorter than the silence.
+// operationTimeout returns the timeout of a heartbeat or a reclaim. Two heartbeats that
+// time out and the pause between them are shorter than the silence.
 func (h *Heart) operationTimeout() time.Duration {
 	return min(maxInterval, max(h.silence()/3, time.Second/2))
 }
@@ -151,7 +151,7 @@ func (h *Heart) operationTimeout() time.Duration {
 func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, DefaultSilence) }
 
 // Beat writes the current time into the client's row, and inserts the row if it does not
-// exist. A worker beats before it fetches its first job.
+// exist. A worker sends a heartbeat before it fetches its first job.
 func (h *Heart) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
@@ -175,8 +175,8 @@ func (h *Heart) Beat(ctx context.Context) error {
 	return nil
 }
 
-// recordBeat stores the time of a successful beat. After a silence of this client it also
-// postpones Reclaim.
+// recordBeat stores the time of a successful heartbeat. After a silence of this client it
+// also postpones Reclaim.
 func (h *Heart) recordBeat(sent time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -215,15 +215,15 @@ func (h *Heart) insertClient(ctx context.Context, now dbsqlc.ClientBeatParams) e
 	return nil
 }
 
-// hasBeaten reports whether any beat has succeeded.
+// hasBeaten reports whether any heartbeat has succeeded.
 func (h *Heart) hasBeaten() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.lastBeat.IsZero()
 }
 
-// Alive reports whether the last successful beat is recent enough that other workers do
-// not declare this worker dead. It returns false before the first beat.
+// Alive reports whether the last successful heartbeat is recent enough that other workers
+// do not declare this worker dead. It returns false before the first heartbeat.
 func (h *Heart) Alive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -69,7 +69,7 @@ func TestRunReclaimsImmediately(t *testing.T) {
 	db := dbtest.New(t)
 	insertClient(db, "dead", 3*3600)
 	h := newHeart(t, db, "one")
-	// With this interval, only the first beat occurs during the test.
+	// With this interval, only the first heartbeat occurs during the test.
 	h.Interval, h.Silence = time.Hour, 2*time.Hour
 	run(t, h)
 	pgtest.WaitFor(t, "the removal of the dead client's row", func(context.Context) (bool, error) {
@@ -99,8 +99,8 @@ func TestRunLogsEachOutageOnce(t *testing.T) {
 	waitForLines(2)
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	waitForLines(3)
-	// Alive becomes false after the silence of 2 s. Hundreds of beats fail in that time
-	// but cause only one log line.
+	// Alive becomes false after the silence of 2 s. Hundreds of heartbeats fail in that
+	// time but cause only one log line.
 	pgtest.WaitFor(t, "the end of the silence", func(context.Context) (bool, error) { return !h.Alive(), nil })
 	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
 	waitForLines(4)
@@ -109,8 +109,8 @@ func TestRunLogsEachOutageOnce(t *testing.T) {
 		messages.Messages())
 }
 
-// A restart of the server silences all clients. The first client to beat again must not
-// declare the other clients dead.
+// A restart of the server silences all clients. The first client to resume its heartbeat
+// must not declare the other clients dead.
 func TestClientDoesNotReclaimAfterItsOwnSilence(t *testing.T) {
 	t.Parallel()
 
@@ -150,7 +150,8 @@ func TestRunStopsIfItsRowCannotBeRemoved(t *testing.T) {
 	stop()
 	logged := messages.Messages()
 	require.Equal(t, "client_row_not_removed", logged[len(logged)-1])
-	// A beat or a reclaim may have failed during the stop. No other message is allowed.
+	// A heartbeat or a reclaim may have failed during the stop. No other message is
+	// allowed.
 	require.Subset(t, []string{"heartbeat_failed"}, logged[:len(logged)-1])
 	require.LessOrEqual(t, len(logged), 2)
 }
@@ -204,8 +205,8 @@ func TestAJobIsLostAfterTwoChecks(t *testing.T) {
 }
 
 // The README promises that the work of a killed worker continues within 20 s. The worst
-// case has three parts: a last beat just before the worker's end, one interval until the
-// next search for dead workers, and one interval until the queues are read if the
+// case has three parts: a last heartbeat just before the worker's end, one interval until
+// the next search for dead workers, and one interval until the queues are read if the
 // notification is lost.
 func TestTimeToReclaimMatchesTheDocumentation(t *testing.T) {
 	t.Parallel()

@@ -32,8 +32,8 @@ type Reclaimed struct {
 // back running jobs of clients without a row, if the jobs are older than the silence.
 // Leases of holders without a row expire without Reclaim. It takes nothing from its own
 // client. It does nothing during the first interval after a silence of its own, because
-// other clients may not have beaten again yet. Several clients may call Reclaim
-// concurrently: each job and lease is reclaimed once.
+// other clients may not have resumed their heartbeats yet. Several clients may call
+// Reclaim concurrently: each job and lease is reclaimed once.
 func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
@@ -45,7 +45,9 @@ func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	if err != nil {
 		return taken, fmt.Errorf("query dead clients: %w", err)
 	}
-	if !found || h.mayNotReclaim() { // The client may have beaten, after a silence of its own, during the query.
+	// Check again: this client may have missed heartbeats and resumed during the query,
+	// and must not reclaim yet.
+	if !found || h.mayNotReclaim() {
 		return taken, nil
 	}
 	return h.removeClients(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
@@ -163,7 +165,7 @@ func (h *Heart) GiveBackLost(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
 	// The tracked jobs are read before the rows, so that a job that ends in between
-	// counts as worked on.
+	// counts as being processed.
 	worked := h.workedJobs()
 	running, err := h.DB.AsyncQueries().ClientJobs(ctx, h.ClientID)
 	if err != nil {

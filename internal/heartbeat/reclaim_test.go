@@ -135,8 +135,8 @@ func TestReclaimIgnoresItsOwnClient(t *testing.T) {
 	require.Equal(t, [][]string{{"a", "7"}}, heldLeases(db))
 }
 
-// Reclaim skips a client whose row is locked by a beat. It neither waits for the beat nor
-// removes the client.
+// Reclaim skips a client whose row is locked by a heartbeat. It neither waits for the
+// heartbeat nor removes the client.
 func TestReclaimSkipsAClientThatIsBeating(t *testing.T) {
 	t.Parallel()
 

@@ -19,7 +19,7 @@ func newHeart(t *testing.T, db *dbtest.DB, client string) *heartbeat.Heart {
 	return &heartbeat.Heart{DB: db.Connected, ClientID: client, Logger: pgtest.Logger(t)}
 }
 
-// insertClient inserts the row of a client whose last beat was the given number of
+// insertClient inserts the row of a client whose last heartbeat was the given number of
 // seconds ago.
 func insertClient(db *dbtest.DB, client string, seconds int) {
 	db.Exec(`INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at)

@@ -19,8 +19,8 @@ const LeftOut = "left_out"
 // that the log shows when the problem ended. A group uses memory only during its period.
 type Dedup struct {
 	next slog.Handler
-	// windows are shared by all handlers that WithAttrs and WithGroup derive from this
-	// handler.
+	// windows holds the current period of each group. Handlers derived by WithAttrs and
+	// WithGroup share it.
 	windows *windows
 }
 

@@ -26,7 +26,7 @@ type Result struct {
 	// Over is true if the pass left due work to the next pass. Left is the reason.
 	Over bool
 	Left string
-	// Stopped is true if due work is left because the pass was asked to stop.
+	// Stopped is true if due work is left because a stop of the pass was requested.
 	Stopped bool
 	// Idle is true if the pass changed nothing. Kinds that never wait for locks do not
 	// set Idle.

@@ -42,7 +42,7 @@ type Sampler struct {
 	Logger *slog.Logger
 
 	mu sync.Mutex
-	// remote has the last reading of each database other than Jobs.
+	// remote holds the last reading of each database other than Jobs.
 	remote map[string]reading
 }
 

@@ -111,8 +111,7 @@ func TestSelfCheckDetectsAStalledConnection(t *testing.T) {
 	p.await("a new connection to receive notifications", func() bool { return !p.Polls() })
 }
 
-// While the subscription is awake, the timeout of a statement detects that its connection
-// is stalled.
+// While the subscription is awake, a query timeout detects a stalled connection.
 func TestTimeoutDetectsAStalledConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

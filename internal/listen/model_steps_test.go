@@ -217,7 +217,7 @@ func (e *explorer) barrier() uint8 {
 }
 
 // remaining returns the writers for which the barrier still waits. PREPARE TRANSACTION
-// passes a writer's locks on to a transaction that the barrier does not know, so the
+// passes a writer's locks on to a transaction that the barrier does not list, so the
 // barrier waits for every prepared transaction.
 func (e *explorer) remaining(of uint8) (left uint8) {
 	for i, each := range e.now.Writers {

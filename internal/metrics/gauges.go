@@ -12,7 +12,7 @@ import (
 
 const (
 	// readTimeout limits the reading of the gauges. Prometheus ends a scrape after ten
-	// seconds, and a database that does not answer must not hide the gauges of the
+	// seconds, and a database that does not respond must not hide the gauges of the
 	// others.
 	readTimeout = 2 * time.Second
 	// keepReading is the time for which gauges are cached. It is shorter than usual

@@ -123,7 +123,7 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, userID int64) 
 	return Scheduled, problem.Doing(err, "start the job of placeholder user %d", userID)
 }
 
-// Backlog has the counts of ownerless placeholders.
+// Backlog holds the counts of ownerless placeholders.
 type Backlog struct {
 	// Pending counts ownerless placeholders that have attempts left, including deferred
 	// ones. Capped reports that there are more. Placeholders in the queue of users to be

@@ -55,9 +55,10 @@ func (r *References) blockers(samples []*string) []Blocker {
 	return found
 }
 
-// Above returns the tables whose tombstones may delete rows of the columns' tables. When
-// a group has just been deleted, rows that refer to its placeholders are often pending
-// for deletion themselves. defs are the definitions of loose foreign keys.
+// Above returns the tables from which a deletion reaches the tables of columns, at any
+// depth, by loose or native foreign keys. When a group has just been deleted, rows that
+// refer to its placeholders are often pending for deletion themselves. defs are the
+// definitions of loose foreign keys.
 func (r *References) Above(
 	ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, defs []definitions.Definition, columns []string,
 ) ([]string, error) {

@@ -52,7 +52,8 @@ type Blocker struct {
 type Verdict struct {
 	UserID  int64   `json:"user_id"`
 	Outcome Outcome `json:"outcome"`
-	// Blockers has all columns that refer to the user, in the order of the configuration.
+	// Blockers lists all columns that refer to the user, in the order of the
+	// configuration.
 	Blockers []Blocker `json:"blockers"`
 	// Reason is the reason for which the user is blocked, in one line, or empty.
 	Reason string `json:"reason,omitempty"`
@@ -79,7 +80,7 @@ type Remover struct {
 // each. Repeated and concurrent calls are safe. An error of the database is also recorded
 // in the detail rows, until the next call succeeds.
 //
-// Rows that are added while the placeholder is in the queue pass to the ghost user.
+// Rows that are added while the placeholder is in the queue are moved to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
 	end := (&pace.Run{Throttle: pace.Throttle{Blocker: func(ctx context.Context, _ string) string {
@@ -162,7 +163,7 @@ func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error
 	return problem.Doing(err, "record the reason for keeping the user")
 }
 
-// state has the state of a placeholder, as read under a lock on it.
+// state holds the state of a placeholder, as read under a lock on it.
 type state struct {
 	userType *int32
 	queued   bool
