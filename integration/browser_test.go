@@ -32,8 +32,8 @@ import (
 const browserWait = time.Minute
 
 // browserData creates an application with children that are deleted slowly. browserPast
-// inserts its history: an hour of samples, runs, a tombstone and a user that failed, and
-// a discarded job.
+// inserts an hour of samples, a failed tombstone, a user whose deletion failed, a
+// discarded job, and runs.
 const browserData = `
 INSERT INTO users (id, username, email, name) SELECT n, 'user' || n, n || '@example.com', 'User ' || n FROM generate_series(1, 9) AS n;
 CREATE TABLE tenants (id bigint PRIMARY KEY);
@@ -78,8 +78,8 @@ type browser struct {
 	faults []string
 }
 
-// openBrowser starts a headless browser. Requests to other addresses than the given one
-// are recorded as faults.
+// openBrowser starts a headless browser. It records requests to addresses other than the
+// given one, JavaScript errors and console warnings as faults.
 func openBrowser(t *testing.T, address string) *browser {
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -347,7 +347,7 @@ func (b *browser) testProgress(t *testing.T, s workSite) {
 		cardNumber))
 }
 
-// testRiver opens River's pages under their prefix.
+// testRiver opens River UI under its prefix.
 func (b *browser) testRiver(t *testing.T, s workSite, address string) {
 	b.setView(t, 1280, "light")
 	b.run(t, chromedp.Click(chromedp.CSS(`nav a[href="/river/"]`)))

@@ -18,9 +18,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// crashPoint is a function that brings a worker to the point at which the test kills it.
-// The function pass lets other sessions continue while the session of the killed worker
-// is still at that point.
+// crashPoint starts a worker and stops it at the point where the test kills it. The
+// function pass lets other sessions get past that point, even if the killed worker's
+// session is still there.
 type crashPoint func(t *testing.T, s twinSite) (w *runningWorker, pass func())
 
 func crashPoints() map[string]crashPoint {
@@ -209,8 +209,8 @@ func (s twinSite) takeOver(t *testing.T, first *runningWorker, release func()) {
 
 // twinTables creates the same four tables twice: in public, where a worker cleans up, and
 // in the schema native with native foreign keys. A trigger records each row that is
-// deleted or changed in public with the session, and stops the session while the gate of
-// the table is closed.
+// deleted or changed in public, and the session that changed it. It stops the session
+// while the gate of the table is closed.
 const twinTables = dbtest.Gates + `
 CREATE FUNCTION pg_temp.make(place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

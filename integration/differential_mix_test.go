@@ -27,7 +27,7 @@ type mix struct {
 	merged int
 	counts map[string]int
 	spent  map[string]time.Duration
-	// phase is the current phase. It began at since.
+	// phase is the current phase. since is the time at which the current phase began.
 	phase string
 	since time.Time
 }

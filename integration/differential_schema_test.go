@@ -68,7 +68,8 @@ type reference struct {
 	action      definitions.Action
 	deleteLimit int
 	indexed     bool
-	// kind restricts the reference to rows of that kind. Empty means all rows.
+	// kind restricts the reference to rows of this kind. If it is empty, the reference
+	// applies to all rows.
 	kind string
 	// state is the column that update_column_to sets to stateChanged.
 	state string
@@ -81,7 +82,8 @@ const (
 	stateChanged = "-1"
 )
 
-// rowKinds returns the values of the column for conditions. No statement changes it.
+// rowKinds returns the values of the column that conditions compare. No statement changes
+// the column.
 func rowKinds() []string { return []string{"Kind A", "b"} }
 
 // keying is the kind of constraint on a table's key.

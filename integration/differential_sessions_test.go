@@ -27,8 +27,8 @@ type session struct {
 	// and then wait for the next run.
 	deletes bool
 
-	// lateDone is true if the late statements have run, ended if the transaction has
-	// ended.
+	// lateDone is true if the late statements have run. ended is true if the transaction
+	// has ended.
 	lateDone, ended bool
 }
 
@@ -175,7 +175,8 @@ func (c *scenario) drawEarly(f *forecast, s *session) string {
 		"early update",
 	}).Draw(c.rt, "early statement")
 	if kind == "early delete" && !slices.Contains(f.doomed[p.table], p.number) {
-		// Other sessions may rely on the descendants of a row that would be kept.
+		// If the deletion keeps this row, other sessions may rely on its descendants. So
+		// the row is updated instead of deleted.
 		kind = "early update"
 	}
 	c.mix.count(kind)

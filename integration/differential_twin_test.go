@@ -21,8 +21,8 @@ import (
 // The expected result comes from a twin: a database with native foreign keys (and
 // triggers for actions that foreign keys do not have), in which the same transactions run
 // one after the other. Every statement uses only rows that exist in the twin, because an
-// application may refer only to these. Without foreign keys nothing else prevents other
-// references.
+// application may refer only to existing rows. In the database without foreign keys,
+// nothing else enforces this.
 //
 // Transactions that overlap a deletion run before it in the twin, regardless of the order
 // in which they really insert, commit and delete. Postgres would enforce that order: the
@@ -33,9 +33,9 @@ import (
 // But there is one correct result, so rows can be compared one by one.
 //
 // Therefore overlapping transactions must not interfere except through parents and
-// children. No two of them change the same row. A later one in the twin does not refer to
-// rows that an earlier one has deleted. After the worker may have run, they change only
-// rows that no deletion affects.
+// children. No two of these transactions change the same row. None of them refers to rows
+// that a transaction before it in the twin has deleted. After the worker may have run,
+// they change only rows that no deletion affects.
 type scenario struct {
 	*pair
 
@@ -193,7 +193,7 @@ func (c *scenario) lines(conn *pgx.Conn) []string {
 	return lines
 }
 
-// copyRows returns copies of the twin's rows and of referred.
+// copyRows returns copies of alive and referred.
 func (c *scenario) copyRows() (alive []row, referred map[rowID]bool) {
 	return slices.Clone(c.alive), maps.Clone(c.referred)
 }

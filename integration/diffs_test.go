@@ -145,8 +145,8 @@ const (
 // diffStore is the object store to which diffs are moved.
 type diffStore struct {
 	url string
-	// path returns the file of an object. uploadBegun reports whether an upload of the
-	// object has begun.
+	// path returns the path of an object's file. uploadBegun reports whether an upload of
+	// the object has begun.
 	path        func(key string) string
 	uploadBegun func(key string) bool
 }

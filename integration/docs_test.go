@@ -226,7 +226,7 @@ func runTroubleshooting(t *testing.T, shell func(string) string) {
 	}
 }
 
-// Every block of commands in the documents must be run by a test. The map run has the
+// Every block of commands in the documents must be run by a test. The map run holds the
 // number of tested blocks by file and language. Other tests read the blocks of
 // sexton.yaml and of definitions.
 func TestDocumentCommandsAreTested(t *testing.T) {
@@ -281,7 +281,7 @@ func TestDocumentConfigurationIsValid(t *testing.T) {
 		}
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 			if regexp.MustCompile(`^(comments|attachments|global|scrape_configs):`).MatchString(block[1]) {
-				// The block contains definitions, or a file of Prometheus.
+				// The block contains definitions or a Prometheus configuration.
 				continue
 			}
 			dir := t.TempDir()

@@ -159,8 +159,8 @@ func (s workSite) maskDocument(t *testing.T, text string) string {
 	return string(pgtest.Must(json.MarshalIndent(mask("", document), "", "  "))(t)) + "\n"
 }
 
-// maskMetrics returns the program's own metrics. It keeps only values that depend on
-// nothing but the database.
+// maskMetrics returns the program's own metrics. It masks each value that does not depend
+// on the database alone.
 func maskMetrics(text string) string {
 	keep := regexp.MustCompile(`^sexton_(backlog_(rows|capped|deferred|confirming|undefined|given)|groups_|paused|waiting|queue_jobs|up|scrape_complete|workers|running)`)
 	var lines []string

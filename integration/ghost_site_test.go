@@ -121,8 +121,8 @@ func (s ghostSite) writeNotes(t *testing.T, user int64, notes int) {
 	s.exec(t, sql, user, notes)
 }
 
-// computeExpected applies the deletion of these users to the copied tables in plain SQL.
-// It returns the number of rows that referred to each user.
+// computeExpected applies the deletion of the given users to the copied tables in plain
+// SQL. It returns the number of rows that referred to each user.
 func (s ghostSite) computeExpected(t *testing.T, soft, hard []int64) map[int64]int64 {
 	const references = `
 		SELECT u, count(*) FROM (

@@ -43,8 +43,8 @@ func testGhostUsers(t *testing.T, p program) {
 	s.requireFinalState(t, soft, hard)
 }
 
-// ghostPoint is a function that brings a worker to the point at which the test kills it.
-// The function pass lets other sessions continue.
+// ghostPoint starts a worker and stops it at the point where the test kills it. The
+// function pass lets other sessions get past that point.
 type ghostPoint func(t *testing.T, s ghostSite) (w *runningWorker, pass func())
 
 // stopAtPoint returns a ghostPoint that stops a worker after a change of the given kind

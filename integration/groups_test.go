@@ -84,8 +84,9 @@ CREATE TRIGGER stop_at_gate AFTER DELETE ON projects FOR EACH STATEMENT EXECUTE 
 CREATE TRIGGER stop_at_gate AFTER DELETE ON groups FOR EACH STATEMENT EXECUTE FUNCTION stop_after_change();`
 
 // testGroupDestroy requests a group's deletion and kills the worker three times: while it
-// deletes issues, projects and a subgroup. The last workers must delete exactly the rows
-// of the group, and each deletion must have one event.
+// deletes issues, projects and a subgroup. Two more workers then delete the remaining
+// rows. The other group must be kept, and each deleted project and group must have one
+// event.
 func testGroupDestroy(t *testing.T, p program) {
 	s := p.site(t, pgtest.New(t).URL, mainSetup(`
 loose_foreign_keys: {enabled: false, target: 1s}

@@ -112,8 +112,8 @@ type program struct {
 	environ []string
 }
 
-// build builds the binary with the command of the README. The binary is removed when the
-// test ends.
+// build builds the binary with the command from the README. The binary is removed when
+// the test ends.
 func build(t *testing.T) program {
 	p := program{path: filepath.Join(t.TempDir(), "sexton")}
 	line, found := strings.CutPrefix(readmeShell(t, readmeInstall)[0], "go build -o sexton ")

@@ -201,8 +201,9 @@ func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun
 	return riverjobs.Jobs(w.config)[0].Run(ctx, deps, riverjobs.Pass{Database: w.db.Name})
 }
 
-// testForegroundKilled kills a foreground run, whose lease would last two hours. After
-// the run was silent for 20 s, the next foreground run must work without any worker.
+// testForegroundKilled kills a foreground run, whose lease would last two hours. When the
+// run's last heartbeat is 20 s old, the next foreground run must succeed, although no
+// worker is running.
 func testForegroundKilled(t *testing.T, p program) {
 	s := newDiffSite(t, p, diffsInFolder(t))
 	s.exec(t, addDiffs, 1, 3)

@@ -14,8 +14,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// lifecycleTables adds cascading foreign keys to the application with accounts, which
-// init replaces: the deletion of an organization also deletes its documents, files and
+// lifecycleTables adds cascading foreign keys, which init replaces, to the application
+// with accounts: the deletion of an organization also deletes its documents, files and
 // events.
 const lifecycleTables = `
 	ALTER TABLE documents ADD FOREIGN KEY (organization_id) REFERENCES organizations ON DELETE CASCADE;

@@ -25,7 +25,7 @@ func newOutageSite(t *testing.T, p program, alone, jobs string) (*multiSite, *de
 	return newMultiSite(t, p, layout{jobs: jobs, urls: map[string]string{alone: pgtest.NewOn(t, server).URL}}), server
 }
 
-// soon limits the wait for work that needs none of the unavailable databases. The limit
+// soon is the time limit for work that needs none of the unavailable databases. The limit
 // also suffices on a busy machine.
 const soon = time.Minute
 

@@ -89,7 +89,8 @@ func mutations() []mutation {
 // differs is the failure message of the comparison with native foreign keys.
 const differs = "rows differ from what native foreign keys leave"
 
-// withoutMemory returns a mutation that does not remember removed tombstones.
+// withoutMemory returns a mutation with which the worker does not record removed
+// tombstones, so that it does not recheck them.
 func withoutMemory(s suite) mutation {
 	return mutation{
 		name: "removed tombstones are not remembered",

@@ -40,7 +40,8 @@ type workSite struct {
 	url     string
 	dir     string
 	pool    *pgxpool.Pool
-	// kind is the kind of job that waitIdle waits for. It is loose foreign keys if empty.
+	// kind is the kind of job that waitIdle waits for. If it is empty, waitIdle waits for
+	// loose foreign keys.
 	kind string
 }
 

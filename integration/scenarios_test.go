@@ -507,12 +507,12 @@ func (s *scenarioRun) tryPasses(t *testing.T, db database.Database, holder strin
 	return reports, nil
 }
 
-// undo restores all deletions that were kept, which must succeed.
+// undo restores all deletions whose rows were saved, which must succeed.
 func (s *scenarioRun) undo(t *testing.T) {
 	require.NoError(t, s.restore(t, s.db.Connected, "operator"))
 }
 
-// restore restores all deletions that were kept, the last one first.
+// restore restores all deletions whose rows were saved, the last one first.
 func (s *scenarioRun) restore(t *testing.T, db database.Database, holder string) error {
 	engine := s.bound.Undo(holder, []database.Database{db})
 	engine.Leases = s.leases(db, undo.Holder+holder)

@@ -27,7 +27,7 @@ const (
 	// and with the seed that replays them.
 	soakTime = "SEXTON_SOAK_TIME"
 	soakSeed = "SEXTON_SOAK_SEED"
-	// maxFaults is the highest number of simultaneous faults, maxFaultTime the longest
+	// maxFaults is the highest number of simultaneous faults. maxFaultTime is the longest
 	// duration of a fault.
 	maxFaults    = 3
 	maxFaultTime = 8 * time.Second
@@ -109,8 +109,8 @@ func newSoak(t *testing.T, site workSite, seed uint64) *soak {
 	return s
 }
 
-// run starts random faults and calls work repeatedly until the time is over. Then it ends
-// all faults.
+// run starts random faults and calls work repeatedly until length has elapsed. Then it
+// ends all faults.
 func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, work func()) {
 	t.Helper()
 	type lasting struct {

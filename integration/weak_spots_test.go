@@ -28,15 +28,15 @@ import (
 //	                                                         internal/loosefk TestOverLimitCountsAttemptsOfTheLargeParentOnly
 //	 5  two statements per definition without children       TestOneGitLabDeletion
 //	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
-//	    a taken lock is a failed job                         river_jobs TestWorkerSkipsAHeldLease
-//	 7  the queue is locked against deletes                  TestQueueIsNeverLocked
+//	    a held lock fails the job                            river_jobs TestWorkerSkipsAHeldLease
+//	 7  the lock on the queue blocks deletions               TestQueueIsNeverLocked
 //	 8  one old pending row keeps all later ones             internal/drain   TestFailures
 //	 9  invalid definitions discard tombstones               river_jobs TestWorkerSkipsADefinitionThatNoLongerFits
 //	                                                         internal/loosefk TestDroppedChildTable
 //	10  the second run deletes a child that has moved        internal/loosefk TestMovedChildIsKept
 //	                                                         TestDifferential
 //	11  late children are kept                               internal/loosefk TestAuditFindsOrphansWithAnyBatchSize, TestRepairNotifiesWorkers
-//	12  tombstones are read in the order of texts            TestTombstonesAreReadInOrder
+//	12  tombstones are sorted as text                        TestTombstonesAreReadInOrder
 //	    row limits count per partition                       internal/loosefk TestRowLimitsAreExact
 
 // parentsAndChildrenTables creates ten parents with ten children each.

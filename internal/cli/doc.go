@@ -1,5 +1,5 @@
-// Package cli has what all commands share. Its entry point is Env: streams, common flags,
-// configuration, connections, output and exit codes.
+// Package cli provides the code that all commands share. Its entry point is Env: streams,
+// common flags, configuration, connections, output and exit codes.
 //
 //	cmd/worker ─► root ─┬─► run, jobs            operation
 //	                    ├─► check                inspection

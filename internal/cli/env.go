@@ -64,7 +64,7 @@ type usageError struct{ error }
 // Usage wraps err so that the exit code is 2.
 func Usage(err error) error { return usageError{err} }
 
-// Env has the flags, streams and environment that all commands share.
+// Env holds the flags, streams and environment that all commands share.
 type Env struct {
 	Environ        []string
 	Stdout, Stderr io.Writer

@@ -287,7 +287,7 @@ type ExternalDiffs struct {
 // DiffRule is always or outdated. It selects the diffs to move.
 type DiffRule string
 
-// Choices returns the rules.
+// Choices returns the valid values of a DiffRule.
 func (DiffRule) Choices() []string { return []string{"always", "outdated"} }
 
 // Retention configures the deletion of expired rows.

@@ -98,7 +98,7 @@ const (
 	Adaptive Pace = "adaptive"
 )
 
-// Choices returns the names of all paces.
+// Choices returns the valid values of a Pace.
 func (Pace) Choices() []string { return []string{string(Normal), string(Turbo), string(Adaptive)} }
 
 // Limits returns the limits of the pace. 0 rows means that the number is not limited.
@@ -244,7 +244,7 @@ const (
 	Waits   Overflow = "wait"
 )
 
-// Choices returns the values of Overflow.
+// Choices returns the valid values of an Overflow.
 func (Overflow) Choices() []string { return []string{string(LeftOut), string(Waits)} }
 
 // Duty is the share of its time that a run works, in percent.
@@ -288,7 +288,7 @@ const (
 	TruncateIgnore TruncatePolicy = "ignore"
 )
 
-// Choices returns the values of TruncatePolicy.
+// Choices returns the valid values of a TruncatePolicy.
 func (TruncatePolicy) Choices() []string {
 	return []string{string(TruncateReject), string(TruncateIgnore)}
 }
@@ -331,7 +331,7 @@ type Log struct {
 // Level is the lowest level that is logged: debug, info, warn or error.
 type Level string
 
-// Choices returns the levels.
+// Choices returns the valid values of a Level.
 func (Level) Choices() []string { return []string{"debug", "info", "warn", "error"} }
 
 // Format is auto, text or json.
@@ -344,7 +344,7 @@ const (
 	FormatJSON Format = "json"
 )
 
-// Choices returns the formats.
+// Choices returns the valid values of a Format.
 func (Format) Choices() []string {
 	return []string{string(FormatAuto), string(FormatText), string(FormatJSON)}
 }

@@ -78,7 +78,7 @@ type documenter struct {
 	comments map[string]string
 	defaults map[string]any
 	// written holds the comments that are in the page already. A key that appears again
-	// with the same comment is written without it.
+	// with the same comment is written without the comment.
 	written map[string]bool
 	out     strings.Builder
 }
@@ -181,7 +181,7 @@ func TestExamplesFitTheSchema(t *testing.T) {
 	texts := []string{string(pgtest.Must(os.ReadFile("../../deploy/example/sexton.yaml"))(t))}
 	for _, page := range pgtest.Must(filepath.Glob("../../docs/*.md"))(t) {
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(pgtest.Must(os.ReadFile(page))(t)), -1) {
-			// The examples in definitions.md are skipped: some show wrong definitions.
+			// The examples in definitions.md are skipped: some show invalid definitions.
 			if filepath.Base(page) == "definitions.md" {
 				continue
 			}

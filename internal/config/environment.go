@@ -80,7 +80,7 @@ func (l *loader) path(variable string, databases []string) ([]string, bool) {
 	path := strings.Split(strings.ToLower(name), "__")
 	if path[0] == "databases" && len(path) > 1 {
 		// The name of a database may contain two underscores, so the longest matching
-		// name wins.
+		// name is used.
 		longest := ""
 		for _, database := range databases {
 			if strings.HasPrefix(variable, variableName("databases", database, "")) && len(database) > len(longest) {

@@ -10,7 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Shown is a configuration for printing. It has all keys in their order, and no secrets.
+// Shown is a configuration for printing. It contains all keys in their order, and no
+// secrets.
 type Shown struct{ sections yaml.MapSlice }
 
 // Show returns the effective configuration. Secrets are ***, limits of the pace are

@@ -13,8 +13,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Session returns a batch session with its own lease. The function end, or else the end
-// of the test, releases the session's connection and the lease.
+// Session returns a batch session with its own lease. The function end releases the
+// session's connection and the lease. It is also called when the test ends.
 func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end func()) {
 	manager := lease.Manager{Jobs: d.Connected, Holder: tb.Name()}
 	granted := pgtest.Must(manager.Acquire(tb.Context(), key, 5*time.Minute, d.Connected))(tb)

@@ -66,7 +66,7 @@ func Tracked(tb testing.TB, tables string, parents ...string) *DB {
 	return withTables(tb, tracking(tb, "trackable", byID([]string{"first"}), install), tables, byID(parents))
 }
 
-// TrackedWithUndo returns a database like Tracked whose triggers also keep deleted rows
+// TrackedWithUndo returns a database like Tracked whose triggers also save deleted rows
 // for undo.
 func TrackedWithUndo(tb testing.TB, tables string, parents ...string) *DB {
 	return withTables(tb, tracking(tb, "keeping", undoParents([]string{"first"}), func(ctx context.Context, url string) error {
@@ -81,7 +81,7 @@ func TrackedWithUndo(tb testing.TB, tables string, parents ...string) *DB {
 	}), tables, undoParents(parents))
 }
 
-// undoParents returns parents with the key column id whose rows are all kept for undo.
+// undoParents returns parents with the key column id whose rows are all saved for undo.
 func undoParents(tables []string) []triggers.Parent {
 	kept := byID(tables)
 	for i := range kept {

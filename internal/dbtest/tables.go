@@ -27,7 +27,8 @@ type Children struct {
 	// Table is the name of the table; the default is children.
 	Table string
 	// Of is the table of the parents; the default is parents. The column that refers to
-	// the parents is the name without its last letter and with _id, such as parent_id.
+	// the parents has the name of that table without its last letter, and then _id:
+	// parent_id.
 	Of string
 	// Each is the number of rows of each parent. The rows of parent p have the ids Each*p
 	// to Each*p+Each-1.

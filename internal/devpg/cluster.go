@@ -95,7 +95,7 @@ func (s *Server) initdb(ctx context.Context) error {
 }
 
 // launch starts the server process and waits until it accepts connections. The caller
-// must hold s.mu or be the only one that knows the server.
+// must hold s.mu, unless no other goroutine has the server yet.
 func (s *Server) launch(ctx context.Context) error {
 	// The log is a file because the server must be able to log its shutdown after this
 	// process has ended.
@@ -134,9 +134,9 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	return nil
 }
 
-// ready reports whether postmaster.pid shows a server with the given id that accepts
-// connections. Line 1 has the process id, because a crashed server leaves the file
-// behind. Line 8 has the state.
+// ready reports whether the server with the given id accepts connections, according to
+// postmaster.pid. The process id in line 1 must match, because a crashed server leaves
+// the file behind. Line 8 is the state.
 func (s *Server) ready(pid int) bool {
 	content, err := os.ReadFile(filepath.Join(s.dataDir, "postmaster.pid"))
 	if err != nil {

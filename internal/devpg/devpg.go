@@ -17,7 +17,7 @@ import (
 
 const (
 	// superuser is the role that initdb creates. Authentication is "trust", because the
-	// mode of the socket's folder restricts the access.
+	// permissions of the socket's folder restrict access.
 	superuser = "postgres"
 	// port is only a part of the socket's file name. The server does not listen on TCP.
 	port = "5432"
@@ -35,8 +35,8 @@ type Options struct {
 	// searches PATH, pg_config and the distributions' folders, newest first, and
 	// downloads a server if it finds none.
 	BinDir string
-	// DataDir is the folder of an existing cluster, which Stop keeps. If it is empty,
-	// Start creates a cluster, which Stop removes.
+	// DataDir is the folder of an existing cluster, which Stop does not remove. If it is
+	// empty, Start creates a cluster, which Stop removes.
 	DataDir string
 	// Settings are additional server settings (name to value), as in postgresql.conf. The
 	// settings that keep the server private override them.
@@ -217,9 +217,9 @@ func (s *Server) Restart(ctx context.Context, mode syscall.Signal) error {
 	return s.launch(ctx)
 }
 
-// Stop stops the server, waits for its end and removes the temporary folder. It may be
-// called more than once and concurrently. All calls wait for the end and return the same
-// error.
+// Stop stops the server, waits for it to exit and removes the temporary folder. It may be
+// called more than once and concurrently. All calls wait for it to exit and return the
+// same error.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) shutdown() error {

@@ -77,7 +77,7 @@ const (
 	// publicAddress is the public npm registry with the packages.
 	publicAddress = "https://registry.npmjs.org/"
 	// maxArchive limits the size of an archive and of its unpacked files. Current
-	// archives have 25 MB packed and 80 MB unpacked.
+	// archives are 25 MB packed and 80 MB unpacked.
 	maxArchive = 1 << 30
 )
 

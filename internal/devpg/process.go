@@ -27,7 +27,7 @@ type process struct {
 	err error
 }
 
-// startProcess starts cmd and waits for its end in a goroutine.
+// startProcess starts cmd and waits in a goroutine for it to exit.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err

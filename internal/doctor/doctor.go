@@ -25,9 +25,8 @@ type Finding struct {
 	// Severity is error if work is not done or not recorded, and warning if work is slow
 	// or late. It is info if the state may be intended.
 	Severity problem.Severity `json:"severity"`
-	// Check is the name of the check, and Database the configured name of the database.
-	// Database is empty if the finding concerns no single database. Report sets both
-	// fields.
+	// Check is the name of the check. Database is the configured name of the database, or
+	// empty if the finding concerns no single database. Report sets both fields.
 	Check    string `json:"check"`
 	Database string `json:"database"`
 	// Object is the subject of the finding: a table, a role, a setting, or a key of a

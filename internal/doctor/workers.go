@@ -15,7 +15,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// Workers is the jobs database, which has the heartbeats of the workers.
+// Workers is the jobs database, which holds the heartbeats of the workers.
 type Workers struct {
 	Target
 	// Silence is the time without a heartbeat after which a worker counts as dead.

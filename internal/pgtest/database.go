@@ -36,8 +36,8 @@ type Database struct {
 	passwords map[string]string
 }
 
-// New returns a new, empty database with the encoding UTF8. It takes about 30 ms.
-// FromTemplate avoids repeating the same setup in each test.
+// New returns a new, empty UTF8 database. It takes about 30 ms. FromTemplate avoids
+// repeating the same setup in each test.
 func New(tb testing.TB) *Database {
 	return shared.create(tb, "template0")
 }

@@ -53,8 +53,8 @@ type process struct {
 	base      *url.URL
 	templates map[string]*template
 	// idle holds open connections to the database postgres for reuse: a new connection
-	// costs the server as much as copying a database. keep is false for a server that a
-	// test may stop; its connections are not reused.
+	// costs the server as much as copying a database. keep is false if a test may stop
+	// the server, so that connections are not reused.
 	keep bool
 	idle []*pgx.Conn
 }
@@ -178,7 +178,7 @@ func (p *process) startOwn() (string, error) {
 }
 
 // close drops the templates on an external server, or stops the server of this process.
-// It leaves the run's shared server to its keeper.
+// It does not stop the run's shared server, which the keeper stops.
 func (p *process) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -47,9 +47,8 @@ func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 	return standby
 }
 
-// copyCluster copies the data folder of a running server with the backup functions of
-// SQL, because some packages lack pg_basebackup. The standby fetches the log by
-// streaming.
+// copyCluster copies the data folder of a running server with the SQL backup functions,
+// because some packages lack pg_basebackup. The standby fetches the log by streaming.
 func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
 	ctx := tb.Context()
 	conn := Must(pgx.Connect(ctx, primary.URL("postgres")))(tb)

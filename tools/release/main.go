@@ -131,7 +131,7 @@ func makePackage(format, binary, version, arch string) error {
 }
 
 // makeImage returns an image with the binary and the certificates for TLS, and nothing
-// else, like that of deploy/Dockerfile.
+// else, like the image of deploy/Dockerfile.
 func makeImage(binary, version, arch string) (v1.Image, error) {
 	program, err := os.ReadFile(binary)
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 type Cluster struct {
 	*cli.Env
 
-	// Admin is a pool for a database that no benchmark changes, and AdminURL is the URL
-	// of that database.
+	// Admin is a pool for a database that no benchmark changes. AdminURL is the URL of
+	// the database to which Admin connects.
 	Admin    *pgxpool.Pool
 	AdminURL string
-	// Server has the settings of the server.
+	// Server holds the settings of the server.
 	Server Server
 	// dir is the folder of the configuration and definition files.
 	dir string

@@ -33,7 +33,7 @@ func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Slow, R
 
 // dataSet describes parents with the IDs 1 to Targets+Spared, and children in one or more
 // tables. The first parents, the targets, are deleted. The other parents, the spared
-// ones, and their children must not change. Adjacent children belong to different
+// parents, and their children must not change. Adjacent children belong to different
 // parents, which is the worst case for locality.
 type dataSet struct {
 	Name            string

@@ -17,7 +17,8 @@ const passRuntime = 50 * time.Second
 
 // DrainOptions selects what Drain measures.
 type DrainOptions struct {
-	// Sets has names of data sets. Scale is a fraction of their full size.
+	// Sets holds names of data sets. Scale is a fraction of the full size of the data
+	// sets.
 	Sets  []string
 	Scale float64
 	// Rounds is the number of measurements per contender. Each round begins with a
@@ -149,7 +150,7 @@ func addForeignKeys(ctx context.Context, c *dataCopy) error {
 	return nil
 }
 
-// comparison has the results of all contenders on one data set.
+// comparison holds the results of all contenders on one data set.
 type comparison struct {
 	set dataSet
 	// rows is the number of children of the deleted parents.
@@ -157,14 +158,14 @@ type comparison struct {
 	outcomes []outcome
 }
 
-// outcome has the medians of all rounds of one contender.
+// outcome holds the medians of all rounds of one contender.
 type outcome struct {
 	measured
 
 	name string
 }
 
-// measured has the measured values of one contender in one round.
+// measured holds the measured values of one contender in one round.
 type measured struct {
 	// took is the time in which the children were deleted, and deleteTook is the duration
 	// of the DELETE of the parents.
@@ -296,10 +297,10 @@ func (c *dataCopy) run(ctx context.Context, by contender) (m measured, err error
 	return m, err
 }
 
-// content has numbers and a sum that describe the rows of a child table.
+// content holds numbers and a sum that describe the rows of a child table.
 type content struct {
-	// rows is the number of all rows, referring the number of rows with a parent ID, and
-	// targets the number of children of the targets.
+	// rows is the number of all rows. referring is the number of rows with a parent ID.
+	// targets is the number of children of the targets.
 	rows, referring, targets int64
 	// sparedSum is the sum of the IDs of the children of spared parents. It shows whether
 	// these children have changed.

@@ -41,8 +41,7 @@ Data sets:
 			}
 			o.Limit = seconds(limit)
 			return onCluster(ctx, env, ServerSettings(), func(g *Cluster) (*Report, error) {
-				// Check the number of connections before the rows are inserted, which
-				// takes long.
+				// Check this first, because inserting the rows takes long.
 				if _, err := g.config(g.AdminURL, Definitions, connections(o.Connections)...); err != nil {
 					return nil, err
 				}

@@ -50,13 +50,13 @@ func notifyStates() []triggerState {
 	}
 }
 
-// NotifyOptions has the options of Notify.
+// NotifyOptions holds the options of Notify.
 type NotifyOptions struct {
 	// Turn is the duration of one measurement. Each round measures all variants once, in
 	// random order, so that they run under the same conditions.
 	Turn   time.Duration
 	Rounds int
-	// Clients has the numbers of clients that delete in parallel.
+	// Clients holds the numbers of clients that delete in parallel.
 	Clients []int
 }
 
@@ -64,7 +64,7 @@ type NotifyOptions struct {
 // reaches its steady state.
 func (o NotifyOptions) lead() time.Duration { return o.Turn / 2 }
 
-// turn has the results of one measurement: commits per second, and the number of
+// turn holds the results of one measurement: commits per second, and the number of
 // notifications.
 type turn struct {
 	rate          float64

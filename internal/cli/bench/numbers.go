@@ -9,8 +9,8 @@ import (
 // it is the lower of the two in the middle.
 func median[N ~int64 | ~float64](numbers []N) N { return quantile(numbers, 0.5) }
 
-// quantile returns a quantile of a list that is not empty. Between two elements, it is
-// the lower one.
+// quantile returns a quantile of a list that is not empty. If it falls between two
+// elements, it is the lower one.
 func quantile[N ~int64 | ~float64](numbers []N, share float64) N {
 	return slices.Sorted(slices.Values(numbers))[int(share*float64(len(numbers)-1))]
 }

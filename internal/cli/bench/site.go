@@ -40,7 +40,7 @@ type Site struct {
 	Work func(ctx context.Context) error
 }
 
-// Server has the version and the durability settings of a Postgres server.
+// Server holds the version and the durability settings of a Postgres server.
 type Server struct {
 	Version string `json:"version"`
 	Fsync   string `json:"fsync"`

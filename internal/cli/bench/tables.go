@@ -9,7 +9,7 @@ const Definitions = `children:
     on_delete: async_delete
 `
 
-// Tables has the SQL statements that create the tables of a Site.
+// Tables holds the SQL statements that create the tables of a Site.
 //
 //go:embed data/site.sql
 var Tables string

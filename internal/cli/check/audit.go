@@ -182,7 +182,7 @@ func (d *auditDocument) add(name string, report orphans.Report) {
 }
 
 // verdict returns the error that determines the exit code. down is the error of an
-// unreachable database. The definitions of that database are missing in the document.
+// unreachable database. The definitions of that database are missing from the document.
 func (d *auditDocument) verdict(request auditRequest, down error) error {
 	incomplete, skipped := 0, 0
 	for _, one := range d.Definitions {

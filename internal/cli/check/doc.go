@@ -1,5 +1,5 @@
-// Package check has the commands that inspect an installation and report problems. Its
-// entry point is Commands.
+// Package check provides the commands that inspect an installation and report problems.
+// Its entry point is Commands.
 //
 //	status, failures, plan, doctor ─► operator
 //	audit ──────────────────────────► loosefk/orphans

@@ -13,8 +13,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// The error of a retention rule of another database than the jobs database is noted under
-// the rule's database.
+// The error of a retention rule is recorded under the rule's database, which need not be
+// the jobs database.
 func TestNoteHeldNamesTheDatabaseOfARule(t *testing.T) {
 	t.Parallel()
 	s := clitest.InstalledTwoDatabases(t, "main")

@@ -155,8 +155,8 @@ func (s *Site) JSON(code int, args ...string) any {
 	return document
 }
 
-// Snapshot returns all objects and rows of the database. Each has the ID of the
-// transaction that wrote it last, so that every change shows.
+// Snapshot returns all objects and rows of the database. Each object and row has the ID
+// of the transaction that last wrote it, so that every change is detected.
 func (s *Site) Snapshot() [][]string {
 	s.Tb.Helper()
 	return s.Rows(`
@@ -173,7 +173,7 @@ func (s *Site) Snapshot() [][]string {
 		ORDER BY 1, 2, 3`)
 }
 
-// Result has the exit code and the output of one command.
+// Result holds the exit code and the output of one command.
 type Result struct {
 	Code           int
 	Stdout, Stderr string

@@ -54,7 +54,8 @@ func (s *stage) scenes() []*scene {
 }
 
 // parentTable is a parent table from which the application deletes rows. left is the
-// number of rows that it will still delete, and newest is the largest ID at the start.
+// number of rows that the application will still delete, and newest is the largest ID at
+// the start.
 type parentTable struct {
 	name string
 	// share is the percentage of the rows that are deleted.

@@ -1,5 +1,5 @@
-// Package jobs has the commands that run jobs: the worker, single runs and the queue. Its
-// entry points are Commands and WorkerCommand.
+// Package jobs provides the commands that run jobs: the worker, single runs and the
+// queue. Its entry points are Commands and WorkerCommand.
 //
 //	job list, run, enqueue ─┬─► river_jobs, installation
 //	pause, resume ──────────┘

@@ -16,7 +16,7 @@ import (
 	"sexton/internal/pace"
 )
 
-// worker has the flags of `sexton run`.
+// worker holds the flags of `sexton run`.
 type worker struct {
 	failFast bool
 	// refused is the reason why the last reload failed.

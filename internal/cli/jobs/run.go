@@ -24,11 +24,11 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// runRequest has the arguments and flags of `sexton job run`.
+// runRequest holds the arguments and flags of `sexton job run`.
 type runRequest struct {
 	kind     string
 	database string
-	// args has the arguments of the job as JSON. It may be empty.
+	// args holds the arguments of the job as JSON. It may be empty.
 	args string
 	// force runs the job even if its kind is paused.
 	force bool

@@ -21,7 +21,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// operatorView has the metrics and the page that a worker serves.
+// operatorView holds the metrics and the page that a worker serves.
 type operatorView struct {
 	all     *installation.Connections
 	metrics *metrics.Metrics

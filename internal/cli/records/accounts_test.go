@@ -112,7 +112,7 @@ func TestGrantsForAccounts(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
 }
 
-// undo keeps no rows of accounts and excluded tables, and no values of excluded columns.
+// undo saves no rows of accounts or excluded tables, and no values of excluded columns.
 // doctor reports other columns that may contain personal data.
 func TestUndoKeepsNoAccounts(t *testing.T) {
 	t.Parallel()

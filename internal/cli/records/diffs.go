@@ -95,7 +95,7 @@ type verifiedDiffs struct {
 	extdiff.Verified
 
 	// Removed is the number of objects that --remove deleted. Busy is the number of
-	// objects that it skipped because a job holds the diff.
+	// objects that --remove skipped because a job holds the diff.
 	Removed  int64             `json:"removed"`
 	Busy     int64             `json:"busy"`
 	Findings []extdiff.Finding `json:"findings"`

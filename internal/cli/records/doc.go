@@ -1,4 +1,4 @@
-// Package records has the commands that change data: users, groups, diffs and kept
+// Package records provides the commands that change data: users, groups, diffs and saved
 // deletions. Its entry point is Commands.
 //
 //	group ─► groupschedule, groupdelete     diffs ─► extdiff

@@ -24,7 +24,7 @@ func groupCommand(env *cli.Env) *cobra.Command {
 		groupScheduleCommand(env), groupCancelCommand(env), groupDeleteCommand(env), groupListCommand(env))
 }
 
-// groupRequest has the ID of a group, and the ID of the user who requests the change.
+// groupRequest holds the ID of a group, and the ID of the user who requests the change.
 type groupRequest struct{ ID, By string }
 
 // groupFunction describes an SQL function that changes the state of a group.

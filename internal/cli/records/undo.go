@@ -191,7 +191,7 @@ func undoForgetCommand(env *cli.Env) *cobra.Command {
 	})
 }
 
-// unreachable lists the databases that cannot be reached. Their kept deletions and rows
+// unreachable lists the databases that cannot be reached. Their saved deletions and rows
 // are left out of the output.
 type unreachable struct {
 	Unreachable []string `json:"unreachable"`

@@ -15,8 +15,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// keptDeletion is a site after a deletion of three projects that undo has kept. rows is
-// the content of the tables before the deletion.
+// keptDeletion is a site after a deletion of three projects whose rows undo has saved.
+// rows is the content of the tables before the deletion.
 type keptDeletion struct {
 	*clitest.Site
 
@@ -129,7 +129,8 @@ func TestConcurrentUndo(t *testing.T) {
 	}
 }
 
-// The partition with a kept deletion is not dropped while the deletion is being restored.
+// The partition with the saved rows of a deletion is not dropped while the deletion is
+// being restored.
 func TestUndoWhileTheDeletionExpires(t *testing.T) {
 	t.Parallel()
 	s := deleteProjects(t)

@@ -33,7 +33,7 @@ users: [{table: clubs, column: club_id, on_delete: async_delete}]
 
 const people = "SELECT u.id::text, u.username::text, b.id::text FROM users AS u LEFT JOIN badges AS b ON b.user_id = u.id WHERE u.user_type <> 5 ORDER BY u.id"
 
-// Rows of users, and rows deleted with users, are kept only if undo.users is set.
+// Rows of users, and rows deleted with users, are saved only if undo.users is set.
 func TestKeepingRowsOfUsers(t *testing.T) {
 	t.Parallel()
 	for _, users := range []bool{false, true} {

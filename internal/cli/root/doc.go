@@ -3,8 +3,8 @@
 //
 //	newCommand ─► setup │ operation │ inspection │ data │ tools     the groups of the help
 //
-// The invariant: only this package knows all commands. It has no command itself, except
-// version, help and completion.
+// The invariant: only this package imports the packages of all commands. It defines no
+// command itself, except version, help and completion.
 //
 // The first SIGINT or SIGTERM stops the command after its current batch. A second signal
 // ends the process.

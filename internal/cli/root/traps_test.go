@@ -197,8 +197,8 @@ func rollbackPrepared(t *testing.T, s clitest.RoleSite) {
 		"SELECT coalesce((SELECT pg_catalog.format('ROLLBACK PREPARED %L', gid) FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()), 'SELECT')"))
 }
 
-// runWorker runs a worker until it has done pendingWork. A table and a row are locked at
-// first, and the worker's pages are requested.
+// runWorker starts a worker while a table and a row are locked, unlocks them, waits for
+// the pending work, requests the HTTP pages and stops the worker.
 func runWorker(t *testing.T, s clitest.RoleSite, url string) {
 	locking := pgtest.Connect(t, s.URL+"&search_path=pg_catalog")
 	s.Exec(fmt.Sprintf(pendingWork, 1))

@@ -1,4 +1,4 @@
-// Package schema has the commands that install Sexton in databases and propose
+// Package schema provides the commands that install Sexton in databases and propose
 // definitions. Its entry point is Commands.
 //
 //	init, definitions ─► Propose (foreign keys to definitions), WayBack (the reverse)

@@ -17,8 +17,8 @@ import (
 	"sexton/internal/render"
 )
 
-// grantBlock has the SQL statements that one role must run in a database. It is an entry
-// of `sexton grants --json`.
+// grantBlock holds the SQL statements that one role must run in a database. It is an
+// entry of `sexton grants --json`.
 type grantBlock struct {
 	Database string `json:"database"`
 	// Role is the role that may run the statements. It is empty if only a superuser may

@@ -39,8 +39,8 @@ type proposal struct {
 	// Definitions is the content of the definition file. Files is empty if no file was
 	// written.
 	Definitions string `json:"definitions"`
-	// Indexes has the statements that create missing indexes. Drops has the statements
-	// that drop the constraints.
+	// Indexes holds the statements that create missing indexes. Drops holds the
+	// statements that drop the constraints.
 	Indexes []string `json:"indexes"`
 	Drops   []string `json:"drops"`
 }
@@ -80,7 +80,7 @@ and keeps their comments.`,
 	return cmd
 }
 
-// initOptions has the flags of init.
+// initOptions holds the flags of init.
 type initOptions struct {
 	tables   []string
 	dry, add bool

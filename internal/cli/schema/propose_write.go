@@ -130,7 +130,7 @@ func singleOrList(names []string) any {
 // in validate check the existing rows, and fail if a child has no parent. If no foreign
 // key can replace the definition, WayBack returns the reason.
 //
-// taken has the used names of constraints. WayBack adds the new names to it.
+// taken holds the used names of constraints. WayBack adds the new names to it.
 func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 	taken map[string]bool,
 ) (add, validate []string, reason string) {
