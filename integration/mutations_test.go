@@ -73,7 +73,7 @@ func mutations() []mutation {
 			name: "without the recheck",
 			file: "internal/loosefk/source.go", old: "	if !s.recheckDue {\n",
 			new:     "	if true || !s.recheckDue {\n",
-			message: "parents that have not been rechecked",
+			message: "keys that have not been rechecked",
 			suite:   rechecks,
 		},
 		{
