@@ -77,6 +77,13 @@ type Statement struct {
 	Scan func(pgx.Rows) error
 }
 
+// CommitWithoutLockTimeout is the last statement of a batch with a short lock timeout.
+// COMMIT of a transaction with a NOTIFY waits for a lock that all databases of the server
+// share. The statement timeout still limits COMMIT.
+func CommitWithoutLockTimeout() Statement {
+	return Statement{SQL: "SELECT pg_catalog.set_config('lock_timeout', '0', true)"}
+}
+
 // Frame is the StatementError.Index of an error that none of the caller's statements
 // caused.
 const Frame = -1

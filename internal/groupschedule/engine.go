@@ -122,7 +122,7 @@ func (r *run) decide(ctx context.Context, id dml.ID) error {
 	_, err := r.Session.RunWithin(ctx, r.limits, batch.Statement{
 		SQL: r.Session.Names.Render(statement("decide")), Args: []any{id.Text, r.start},
 		Scan: batch.One(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason),
-	})
+	}, batch.CommitWithoutLockTimeout())
 	r.blocker = end()
 	if err != nil {
 		return err

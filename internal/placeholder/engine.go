@@ -105,7 +105,7 @@ func (r *run) offer(ctx context.Context, next row) error {
 	_, err := r.Session.RunWithin(ctx, r.limits, batch.Statement{
 		SQL: r.Session.Names.Render(statement("offer")), Args: append(r.Rules.args(), next.id, at),
 		Scan: batch.One(&eligible, &attempt),
-	})
+	}, batch.CommitWithoutLockTimeout())
 	switch {
 	case err != nil:
 		return err
