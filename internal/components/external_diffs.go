@@ -146,7 +146,7 @@ func diffChecks() []Check {
 }
 
 // manySkipped is the number of skipped diffs at which the finding becomes a warning,
-// because so many diffs probably have one cause.
+// because that number of diffs probably has one cause.
 const manySkipped = 100
 
 // skippedDiffs reports due diffs that are skipped until their rows change.

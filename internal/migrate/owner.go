@@ -22,8 +22,8 @@ const DefaultOwner = "sexton_owner"
 // not be a superuser or bypass row security.
 type Ownership struct {
 	Role string `json:"role"`
-	// GRANT statements in Todo could not be run by the current role. They grant
-	// privileges that the functions need on the application's tables.
+	// The current role may not run the GRANT statements in Todo. They grant privileges
+	// that the functions need on the application's tables.
 	Todo []string `json:"todo"`
 }
 
